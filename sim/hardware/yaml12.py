@@ -1,0 +1,118 @@
+"""YAML by the 1.2 core rules: `3.35e12` is a number, `yes` and `1:30` are text.
+
+Safe, with the line of every key; a key that is there twice is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from sim.errors import Problem, ScenarioError
+
+CORE = (
+    ("null", r"|~|null|Null|NULL", "~nN"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+0123456789."),
+    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
+)
+
+
+class Document(NamedTuple):
+    """A parsed file: plain data, and where each key stands."""
+
+    data: Any
+    lines: dict[tuple[str | int, ...], int]
+
+    def line(self, path: Sequence[str | int]) -> int | None:
+        """1-based line of the deepest part of ``path`` that the file has; None for the whole file."""
+        keys = tuple(path)
+        while keys and keys not in self.lines:
+            keys = keys[:-1]
+        return self.lines.get(keys)
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with the core schema's scalars."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML's own way to say "none of the parent's"
+
+
+def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node))
+    return int(text, 0) if text[:2] in {"0x", "0o"} else int(text)
+
+
+def _floating(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+    return float(str(loader.construct_scalar(node)).lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
+for _tag, _pattern, _first in CORE:
+    _characters = [*_first, ""] if _tag == "null" else list(_first)
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _characters)
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+_Loader.add_constructor("tag:yaml.org,2002:float", _floating)
+
+
+def is_plain_text(text: str) -> bool:
+    """Whether unquoted ``text`` reads as text, not as a number, a flag or nothing."""
+    return bool(text) and not any(re.fullmatch(pattern, text) for _, pattern, _ in CORE)
+
+
+def read_yaml(path: Path) -> Document:
+    """The document in ``path``. Raises ScenarioError where it cannot be read, or says a key twice."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(
+            [Problem(str(path), None, "", f"cannot be read: {error}", "name a readable text file")]
+        ) from error
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        lines: dict[tuple[str | int, ...], int] = {}
+        twice: list[Problem] = []
+        if node is not None:
+            _walk(node, (), lines, twice, str(path))
+        if twice:
+            raise ScenarioError(twice)
+        return Document(None if node is None else loader.construct_document(node), lines)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error)
+        line = None if mark is None else mark.line + 1
+        raise ScenarioError([Problem(str(path), line, "", f"not YAML: {problem}", "mend the syntax there")]) from error
+    finally:
+        loader.dispose()
+
+
+def _walk(
+    node: yaml.Node,
+    path: tuple[str | int, ...],
+    lines: dict[tuple[str | int, ...], int],
+    twice: list[Problem],
+    file: str,
+) -> None:
+    """Note the line of every key below ``node``, and every key that is there twice."""
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[str | int, int] = {}
+        for key_node, value_node in node.value:
+            key: str | int = key_node.value if isinstance(key_node.value, str) else "?"
+            if key_node.tag.endswith(":int") and str(key).isdecimal():
+                key = int(key)
+            line = key_node.start_mark.line + 1
+            if key in seen:
+                where = ".".join(str(part) for part in (*path, key))
+                twice.append(Problem(file, line, where, f"the key is already on line {seen[key]}", "keep one of them"))
+            seen.setdefault(key, line)
+            lines[(*path, key)] = line
+            _walk(value_node, (*path, key), lines, twice, file)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value_node in enumerate(node.value):
+            lines[(*path, index)] = value_node.start_mark.line + 1
+            _walk(value_node, (*path, index), lines, twice, file)

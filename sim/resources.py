@@ -1,0 +1,38 @@
+"""Where the data that ships with the package lies: in the checkout beside ``sim/``, or inside the wheel."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def folder(kind: str) -> Path:
+    """The folder of one kind of data (``hardware_profiles``, ``workloads``): the wheel's copy, or the checkout's."""
+    wheel = PACKAGE / "_data" / kind
+    return wheel if wheel.is_dir() else PACKAGE.parent / kind
+
+
+def names(kind: str, suffix: str = ".yaml") -> list[str]:
+    """Names of what ships, sorted."""
+    return sorted(path.stem for path in folder(kind).glob(f"*{suffix}"))
+
+
+def find(kind: str, name_or_path: str, base_dir: Path | None = None, suffix: str = ".yaml") -> Path | None:
+    """The file that a name or a path means: a shipped name first, then a path seen from ``base_dir``; None if neither."""
+    shipped = folder(kind) / f"{name_or_path}{suffix}"
+    if "/" not in name_or_path and shipped.is_file():
+        return shipped
+    path = Path(name_or_path).expanduser()
+    if not path.is_absolute() and base_dir is not None:
+        path = base_dir / path
+    return path if path.is_file() else None
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """A cure for an unknown name: the nearest known ones, or the first few."""
+    close = get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(close) + "?"
+    return "known: " + ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")

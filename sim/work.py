@@ -1,0 +1,78 @@
+"""Where ``engine`` and ``cost`` meet: the work of one engine step, and the time it takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+Bound = Literal["compute", "memory", "communication", "host"]
+
+
+class PrefillChunk(NamedTuple):
+    """Prompt (or recomputed) tokens of one request in one step."""
+
+    tokens: int
+    context_tokens: int
+    """Tokens of the request already in the KV cache before this chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepWork:
+    """Everything a cost model may know about one engine step of one replica.
+
+    A decode is a sequence that gets exactly one token and samples; everything else is a prefill chunk.
+    """
+
+    chunks: tuple[PrefillChunk, ...]
+    decode_sequences: int
+    decode_context_tokens: int
+    """Sum over decodes of the tokens each attends to, its own new token included."""
+    decode_window_tokens: tuple[int, ...] = ()
+    """For each sliding window of the model (in the order of ``ModelSpec.windows``): sum of min(context, window)."""
+    sampled_sequences: int = 0
+    """Rows that reach the LM head: all decodes and the chunks that complete a prompt."""
+
+    @property
+    def prefill_tokens(self) -> int:
+        return sum(chunk.tokens for chunk in self.chunks)
+
+    @property
+    def tokens(self) -> int:
+        return self.prefill_tokens + self.decode_sequences
+
+
+class StepTime(NamedTuple):
+    """Seconds one step takes, host and device apart, the device's by what bounds them.
+
+    The device is busy for ``device_s``; the host needs ``host_s`` to schedule, prepare and post-process the step.
+    Synchronous engines pay both in turn, asynchronous ones the larger.
+    """
+
+    host_s: float
+    compute_s: float
+    memory_s: float
+    communication_s: float
+    launch_s: float
+
+    @property
+    def device_s(self) -> float:
+        return self.compute_s + self.memory_s + self.communication_s + self.launch_s
+
+    @property
+    def bound(self) -> Bound:
+        """The largest part; kernel launch counts as host, and host counts where it exceeds the device."""
+        if self.host_s > self.device_s:
+            return "host"
+        parts: tuple[tuple[float, Bound], ...] = (
+            (self.compute_s, "compute"),
+            (self.memory_s, "memory"),
+            (self.communication_s, "communication"),
+            (self.launch_s, "host"),
+        )
+        return max(parts, key=lambda part: part[0])[1]
+
+
+class CostModel(Protocol):
+    """Seconds of one step; pure: the same work always takes the same time."""
+
+    def step_time(self, work: StepWork) -> StepTime: ...
