@@ -24,10 +24,18 @@ def find(kind: str, name_or_path: str, base_dir: Path | None = None, suffix: str
     shipped = folder(kind) / f"{name_or_path}{suffix}"
     if "/" not in name_or_path and shipped.is_file():
         return shipped
-    path = Path(name_or_path).expanduser()
-    if not path.is_absolute() and base_dir is not None:
-        path = base_dir / path
-    return path if path.is_file() else None
+    return locate(name_or_path, base_dir)
+
+
+def locate(path: str, base_dir: Path | None = None) -> Path | None:
+    """The file at ``path``, seen from ``base_dir`` where it is relative; None where there is none."""
+    full = Path(path).expanduser()
+    if not full.is_absolute() and base_dir is not None:
+        full = base_dir / full
+    try:
+        return full if full.is_file() else None
+    except (OSError, ValueError):
+        return None
 
 
 def nearest(name: str, known: list[str]) -> str:

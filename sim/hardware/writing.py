@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from sim.hardware.profile import HardwareProfile
-from sim.hardware.yaml12 import is_plain_text
+from sim.yaml12 import is_plain_text
 
 PLAIN = (1e-3, 1e4)
 """Numbers between these are written without an exponent."""

@@ -23,6 +23,12 @@ CORE = (
 )
 
 
+MAX_BYTES = 2**20
+MAX_DEPTH = 32
+MAX_NODES = 50_000
+"""Of a document with its aliases written out: more is an attack or an accident."""
+
+
 class Document(NamedTuple):
     """A parsed file: plain data, and where each key stands."""
 
@@ -65,30 +71,79 @@ def is_plain_text(text: str) -> bool:
 
 
 def read_yaml(path: Path) -> Document:
-    """The document in ``path``. Raises ScenarioError where it cannot be read, or says a key twice."""
+    """The document in ``path``. Raises ScenarioError where it cannot be read, is too large, or says a key twice."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ScenarioError([Problem(str(path), None, "", "is larger than 1 MiB", "name a YAML file written by hand")])
+        text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
         raise ScenarioError(
-            [Problem(str(path), None, "", f"cannot be read: {error}", "name a readable text file")]
+            [Problem(str(path), None, "", f"cannot be read: {reason}", "name a readable text file")]
         ) from error
-    loader = _Loader(text)
+    return parse_yaml(text, str(path))
+
+
+def parse_yaml(text: str, file: str) -> Document:
+    """The document in ``text``; ``file`` names it in errors. Raises ScenarioError."""
+    loader = None
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         lines: dict[tuple[str | int, ...], int] = {}
         twice: list[Problem] = []
         if node is not None:
-            _walk(node, (), lines, twice, str(path))
+            _bounded(node, file)
+            _walk(node, (), lines, twice, file)
         if twice:
             raise ScenarioError(twice)
         return Document(None if node is None else loader.construct_document(node), lines)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
         line = None if mark is None else mark.line + 1
-        raise ScenarioError([Problem(str(path), line, "", f"not YAML: {problem}", "mend the syntax there")]) from error
+        raise ScenarioError([Problem(file, line, "", f"not YAML: {problem}", "mend the syntax there")]) from error
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
+
+
+def parse_scalar(text: str, where: str) -> Any:
+    """One value given outside a file, such as on a command line; it may be a flow mapping or sequence."""
+    return parse_yaml(text, where).data
+
+
+def _bounded(root: yaml.Node, file: str) -> None:
+    """Refuse documents whose aliases, written out, are huge or circular (a billion laughs)."""
+    sizes: dict[int, int] = {}
+    open_: set[int] = set()
+
+    def size(node: yaml.Node, depth: int) -> int:
+        if id(node) in sizes:
+            return sizes[id(node)]
+        if id(node) in open_ or depth > MAX_DEPTH:
+            raise ScenarioError(
+                [Problem(file, node.start_mark.line + 1, "", "is nested without end", "write it out without aliases")]
+            )
+        open_.add(id(node))
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            children = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            children = node.value
+        total = 1 + sum(size(child, depth + 1) for child in children)
+        open_.discard(id(node))
+        sizes[id(node)] = total
+        if total > MAX_NODES:
+            problem = f"holds more than {MAX_NODES:,} values once its aliases are written out"
+            raise ScenarioError(
+                [Problem(file, node.start_mark.line + 1, "", problem, "write plain values instead of nested aliases")]
+            )
+        return total
+
+    size(root, 0)
 
 
 def _walk(
