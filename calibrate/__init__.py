@@ -1,0 +1,1 @@
+"""Microbenchmarks on the user's own device, fitted into a hardware profile."""

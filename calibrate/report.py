@@ -1,0 +1,74 @@
+"""What was measured, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from calibrate.fit import Fit
+from calibrate.kernels import Sample
+from calibrate.profile import Fits
+from sim.hardware import HardwareProfile
+
+
+def print_report(
+    profile: HardwareProfile, samples: Sequence[Sample], fits: Fits, skipped: Iterable[str], console: Console
+) -> None:
+    """Ceilings, then one row per curve with its errors, then what was left out."""
+    peaks = ", ".join(f"{dtype} {peak / 1e12:.4g}" for dtype, peak in profile.peak_flops_per_s.items())
+    console.print(f"{profile.product}: peaks {peaks} TFLOP/s; memory {profile.hbm_bytes_per_s / 1e9:.4g} GB/s")
+    console.print(_table(samples, fits))
+    for line in skipped:
+        console.print(f"left out: {line}", markup=False, highlight=False)
+
+
+def _table(samples: Sequence[Sample], fits: Fits) -> Table:
+    table = Table("measured", "kernels", "best", "fit", "error", "on unseen", "spread")
+    for kind in ("copy", "read"):
+        own = [sample for sample in samples if getattr(sample.kernel, "kind", None) == kind]
+        table.add_row(kind, str(len(own)), _best(own), "", "", "", _spread(own))
+    launches = [sample for sample in samples if sample.kernel.family == "launch"]
+    table.add_row("launch", str(len(launches)), _seconds(launches), "", "", "", _spread(launches))
+    own = [sample for sample in samples if sample.kernel.family == "elementwise"]
+    share = f"memory {fits.elementwise_memory:.2f}"
+    table.add_row("elementwise", str(len(own)), _best(own), share, "", "", _spread(own))
+    for key, fit in fits.rows().items():
+        own = [sample for sample in samples if _key(sample) == key]
+        table.add_row(key, str(len(own)), _best(own), _curve(fit), *_errors(fit), _spread(own))
+    return table
+
+
+def _key(sample: Sample) -> str:
+    kernel = sample.kernel
+    return f"{kernel.family}.{getattr(kernel, 'head_dim', kernel.dtype)}"
+
+
+def _best(samples: Sequence[Sample]) -> str:
+    """The highest rate: FLOP/s of products and prefill, bytes/s of what memory bounds."""
+    if not samples:
+        return "-"
+    if samples[0].kernel.family in {"gemm", "prefill_attention"}:
+        return f"{max(s.kernel.flops / s.seconds for s in samples) / 1e12:.4g} TFLOP/s"
+    return f"{max(s.kernel.traffic_bytes / s.seconds for s in samples) / 1e9:.4g} GB/s"
+
+
+def _seconds(samples: Sequence[Sample]) -> str:
+    return f"{samples[0].seconds * 1e6:.2f} us" if samples else "-"
+
+
+def _curve(fit: Fit[Any]) -> str:
+    compute = "" if fit.curve.compute is None else f", compute {fit.curve.compute:.2f}"
+    return f"memory {fit.curve.memory:.2f}{compute}, launch {fit.curve.launch_s * 1e6:.1f} us"
+
+
+def _errors(fit: Fit[Any]) -> tuple[str, str]:
+    unseen = "-" if fit.held_out_error is None else f"{fit.held_out_error:.1%} of {fit.held_out}"
+    return f"{fit.fitted_error:.1%} of {fit.fitted}", unseen
+
+
+def _spread(samples: Sequence[Sample]) -> str:
+    return f"{float(np.median([sample.spread for sample in samples])):.1%}" if samples else "-"

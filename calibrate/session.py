@@ -1,0 +1,78 @@
+"""Runs the plan on a device within a budget, and says what it left out and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from calibrate.bench import Budget, Call, Timer, measure
+from calibrate.kernels import Kernel, Sample
+from calibrate.probing import REFUSALS
+from calibrate.workbench import TooLarge
+
+CALLS_PER_KERNEL = 6
+"""Warm-up, sizing and the fewest repeats: what a kernel costs at the least."""
+PATIENCE = 3.0
+"""A kernel may take this many shares of the time left; what it takes more, others lose."""
+
+Progress = Callable[[Kernel, int], None]
+
+
+class Bench(Protocol):
+    """Makes kernels ready to run."""
+
+    def call(self, kernel: Kernel) -> Call: ...
+
+
+@dataclass(slots=True)
+class Session:
+    """Samples, and reasons with how many kernels each left out."""
+
+    samples: list[Sample] = field(default_factory=list)
+    skipped: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """By family, dtype and reason."""
+
+    def skip(self, kernel: Kernel, reason: str) -> None:
+        self.skipped[kernel.family, kernel.dtype, reason] += 1
+
+    def skip_lines(self) -> list[str]:
+        return [
+            f"{count} {family} {dtype} kernel{'s' if count > 1 else ''}: {reason}"
+            for (family, dtype, reason), count in self.skipped.items()
+        ]
+
+
+def run_plan(bench: Bench, timer: Timer, plan: Sequence[Kernel], budget: Budget, progress: Progress) -> Session:
+    """Measure every kernel that fits into memory and time."""
+    session = Session()
+    for position, kernel in enumerate(plan):
+        progress(kernel, position)
+        share_s = budget.next_share_s()
+        reason = _too_long(kernel, session.samples, share_s) or ("the time is spent" if budget.exhausted else None)
+        if reason:
+            session.skip(kernel, reason)
+            continue
+        try:
+            measured = measure(timer, bench.call(kernel), share_s)
+        except TooLarge:
+            session.skip(kernel, "needs more than a quarter of the free memory")
+        except REFUSALS as error:
+            session.skip(
+                kernel, f"torch cannot run it here ({(str(error).splitlines() or ['no reason given'])[0][:100]})"
+            )
+        else:
+            session.samples.append(Sample(kernel, measured.seconds, measured.spread, measured.repeats))
+    return session
+
+
+def _too_long(kernel: Kernel, samples: Sequence[Sample], share_s: float) -> str | None:
+    """The reason to leave a kernel out, if at the best rates of its kind it takes far more than its share."""
+    alike = [s for s in samples if (s.kernel.family, s.kernel.dtype) == (kernel.family, kernel.dtype)]
+    if not alike:
+        return None
+    expected_s = kernel.traffic_bytes / max(sample.kernel.traffic_bytes / sample.seconds for sample in alike)
+    if kernel.flops:
+        expected_s = max(expected_s, kernel.flops / max(sample.kernel.flops / sample.seconds for sample in alike))
+    return "too long for the time there is" if expected_s * CALLS_PER_KERNEL > share_s * PATIENCE else None

@@ -1,0 +1,42 @@
+"""The Python face of the commands: load, run, sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sim.results.result import Result
+from sim.scenario import Loaded, load_scenario
+from sim.study.sweep import sweep
+
+__all__ = ["Loaded", "Result", "load", "run", "sweep"]
+
+
+def load(
+    scenario: str | Path | Mapping[str, Any], *, overrides: Mapping[str, Any] | None = None, seed: int | None = None
+) -> Loaded:
+    """Read and validate a scenario without running it.
+
+    ``scenario``: a path, the name of an example, or the YAML's content as a mapping. ``overrides``: dotted paths to
+    values. Raises ScenarioError with every problem at once.
+    """
+    return load_scenario(scenario, overrides=overrides, seed=seed)
+
+
+def run(
+    scenario: str | Path | Mapping[str, Any] | Loaded,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    progress: Callable[[int, float], None] | None = None,
+) -> Result:
+    """Simulate a scenario: ``sim.run("workloads/chat.yaml", overrides={"traffic.arrivals.rate": 12})``.
+
+    Ctrl-C ends the run and returns what was simulated, marked ``summary["partial"]``. Raises ScenarioError or
+    DoesNotFit before anything is simulated.
+    """
+    from sim.fleet import simulate
+
+    loaded = scenario if isinstance(scenario, Loaded) else load(scenario, overrides=overrides, seed=seed)
+    return Result(simulate(loaded, progress))

@@ -1,0 +1,239 @@
+"""The ``sim`` command: parse arguments, call the API, print. Heavy modules load inside the commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sim import __version__
+
+app = typer.Typer(
+    name="sim",
+    help="Simulate LLM serving before you rent the GPUs: time to first token, speed, throughput, and what bounds them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Scenario = Annotated[str, typer.Argument(metavar="W.yaml", help="A scenario file, or the name of an example.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Override a key; repeatable.")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Override the scenario's seed.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
+
+
+def main() -> None:
+    """Entry point. Errors meant for the user go to stderr and exit with status 2."""
+    from sim.errors import RidgelineError
+
+    try:
+        app()
+    except RidgelineError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    scenario: Scenario,
+    set_: Set = None,
+    seed: Seed = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write tables and report.html here.")] = None,
+    as_json: Json = False,
+    trace: Annotated[bool, typer.Option("--trace", help="With --out: a Perfetto trace.json.gz too.")] = False,
+) -> None:
+    """Simulate a scenario and print what its users would see."""
+    from sim.api import load
+    from sim.api import run as simulate
+    from sim.errors import RidgelineError
+
+    if trace and out is None:
+        raise RidgelineError("--trace writes a file\n  cure: add --out DIR")
+    loaded = load(scenario, overrides=_overrides(set_), seed=seed)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    with _run_progress(loaded.spec.traffic.requests) as progress:
+        result = simulate(loaded, progress=progress)
+    if as_json:
+        print(json.dumps(result.summary))
+    else:
+        from sim.report.console import print_summary
+
+        print_summary(result.summary)
+    if out is not None:
+        written = result.save(out, trace=trace)
+        if not as_json:
+            print("wrote " + ", ".join(str(path) for path in written))
+    if result.summary["partial"]:
+        print("interrupted: the figures cover what was simulated until then", file=sys.stderr)
+        raise typer.Exit(130)
+
+
+@app.command()
+def sweep(
+    scenario: Scenario,
+    grid: Annotated[list[str], typer.Option("--grid", metavar="PATH=V1,V2,...", help="Values of one key; repeatable.")],
+    out: Annotated[Path, typer.Option("--out", metavar="R.parquet", help="Where the table goes.")],
+    set_: Set = None,
+    seed: Seed = None,
+    replications: Annotated[int, typer.Option("--replications", min=1, help="Runs per point, each with its seed.")] = 1,
+    backend: Annotated[str, typer.Option("--backend", help="loky: all cores of this machine.")] = "loky",
+    jobs: Annotated[int, typer.Option("--jobs", help="Processes; -1 is one per core.")] = -1,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted sweep.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run every combination of a what-if grid; one row per point and replication."""
+    from sim.scenario import parse_grid
+    from sim.study.sweep import sweep as run_sweep
+
+    with _points_progress() as progress:
+        table = run_sweep(
+            scenario,
+            parse_grid(grid),
+            overrides=_overrides(set_),
+            replications=replications,
+            seed=seed,
+            out=out,
+            backend=backend,
+            jobs=jobs,
+            resume=resume,
+            progress=progress,
+        )
+    if as_json:
+        print(table.to_json(orient="records"))
+    else:
+        from sim.report.console import print_sweep
+
+        print_sweep(table, [text.partition("=")[0] for text in grid])
+        print(f"wrote {out}")
+
+
+@app.command()
+def models(
+    model: Annotated[str | None, typer.Argument(metavar="[NAME_OR_CONFIG]", help="A preset or a config.json.")] = None,
+    tensor_parallel: Annotated[int, typer.Option("--tensor-parallel", min=1)] = 1,
+    pipeline_parallel: Annotated[int, typer.Option("--pipeline-parallel", min=1)] = 1,
+    context: Annotated[int | None, typer.Option("--context", min=1, help="Tokens of one request.")] = None,
+    weight_dtype: Annotated[str | None, typer.Option("--weight-dtype")] = None,
+    kv_dtype: Annotated[str, typer.Option("--kv-dtype")] = "auto",
+    as_json: Json = False,
+) -> None:
+    """A model's parameters, bytes and FLOPs per token; without a name, the presets."""
+    from sim.models import describe, preset_names
+
+    if model is None:
+        names = preset_names()
+        print(json.dumps(names) if as_json else "\n".join(names))
+        return
+    summary = describe(
+        model,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        context_tokens=context,
+        weight_dtype=weight_dtype,
+        kv_dtype=kv_dtype,
+    )
+    _show(summary, "print_models", as_json)
+
+
+@app.command()
+def hardware(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A device or a profile file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """A device's peaks, ridge points and where its figures come from; without a name, all devices."""
+    from sim.hardware import hardware_summary, load_profile, profile_names
+
+    if name is None:
+        names = profile_names()
+        print(json.dumps(names) if as_json else "\n".join(names))
+        return
+    _show(hardware_summary(load_profile(name)), "print_hardware", as_json)
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where the scenario is written.")] = Path(),
+) -> None:
+    """Write a commented starter scenario, scenario.yaml."""
+    from sim.errors import RidgelineError
+    from sim.results.files import write_text
+    from sim.scenario import starter_yaml
+
+    path = folder / "scenario.yaml"
+    if path.exists():
+        raise RidgelineError(f"{path}: is already there\n  cure: choose another folder, or move the file away")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, starter_yaml())
+    print(f"wrote {path}\nnext: sim run {path}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of scenarios, for editors."""
+    from sim.scenario import scenario_schema
+
+    print(json.dumps(scenario_schema(), indent=2))
+
+
+def _overrides(settings: list[str] | None) -> dict[str, Any]:
+    from sim.scenario import parse_set
+
+    return dict(parse_set(text) for text in settings or [])
+
+
+def _show(summary: dict[str, Any], printer: str, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(summary))
+        return
+    from sim.report import console
+
+    getattr(console, printer)(summary)
+
+
+@contextmanager
+def _run_progress(requests: int | None) -> Iterator[Any]:
+    """A bar on stderr, where someone watches; requests ended, and the simulated time."""
+    with _bar("{task.completed} requests, {task.fields[time]:.0f} s simulated") as bar:
+        task = bar.add_task("simulating", total=requests, time=0.0)
+        yield lambda ended, time_s: bar.update(task, completed=ended, time=time_s)
+
+
+@contextmanager
+def _points_progress() -> Iterator[Any]:
+    with _bar("{task.completed} of {task.total} points") as bar:
+        task = bar.add_task("sweeping", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def _bar(text: str) -> Iterator[Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn(text), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield bar
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Replays a recorded engine trace through the scheduler and reports the first decision that differs.
+
+The format is that of step-by-step recordings of vLLM's scheduler: ``config``, ``requests``, ``aborts`` and ``steps``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sim.engine.protocol import Outcome, Plan
+from sim.engine.request import Request
+from sim.engine.settings import EngineSettings
+from sim.engine.versions import rules_for
+from sim.engine.vllm_v1 import VllmV1
+from sim.errors import RidgelineError
+
+
+class Difference(NamedTuple):
+    """The first field of the first step that is not as recorded."""
+
+    step: int
+    field: str
+    recorded: Any
+    replayed: Any
+
+
+class UnsupportedTrace(RidgelineError):
+    """A trace that cannot be read, or that uses a feature this engine does not have."""
+
+
+@dataclass(slots=True)
+class Record:
+    """What the replay has to say about one step; ``after`` fields fill in when its batch completes."""
+
+    fields: dict[str, Any]
+
+
+def replay_file(path: Path) -> Difference | None:
+    """Replay one file; None if every field of every step is equal. Raises UnsupportedTrace."""
+    try:
+        trace = json.loads(path.read_text(encoding="utf-8"))
+        return replay(trace)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UnsupportedTrace(f"{path}: cannot be replayed: {error!r}\n  cure: name a recorded trace") from error
+
+
+def replay(trace: Mapping[str, Any]) -> Difference | None:
+    """Replay a trace; None if every field of every step is equal. Raises UnsupportedTrace."""
+    config = trace["config"]
+    if config.get("speculative") is not None:
+        raise UnsupportedTrace("speculative decoding is not built yet\n  cure: replay traces without it")
+    if config["kv_groups"] != [{"type": "full"}]:
+        raise UnsupportedTrace("sliding-window KV groups are not built yet\n  cure: replay traces of full attention")
+    engine = VllmV1(rules_for("vllm", trace["vllm_version"]), settings_of(config))
+    return _Replay(engine, trace).run()
+
+
+def settings_of(config: Mapping[str, Any]) -> EngineSettings:
+    """A trace's configuration as settings."""
+    return EngineSettings(
+        max_batched_tokens=config["max_num_batched_tokens"],
+        max_sequences=config["max_num_seqs"],
+        max_active_sequences=config["max_num_active_seqs"],
+        max_model_len=config["max_model_len"],
+        block_tokens=config["block_size"],
+        kv_blocks=config["num_gpu_blocks"],
+        chunked_prefill=config["enable_chunked_prefill"],
+        prefix_caching=config["enable_prefix_caching"],
+        long_prefill_threshold=config["long_prefill_token_threshold"],
+        adaptive_long_prefill=config["long_prefill_token_threshold_adaptive"],
+        policy=config["policy"],
+        async_scheduling=config["async_scheduling"],
+        reserve_full_prompt=config["scheduler_reserve_full_isl"],
+        watermark=config["watermark"],
+    )
+
+
+class _Replay:
+    """One trace, step by step."""
+
+    def __init__(self, engine: VllmV1, trace: Mapping[str, Any]) -> None:
+        self._engine = engine
+        self._requests = {entry["id"]: _request(entry, order) for order, entry in enumerate(trace["requests"])}
+        self._arrivals: deque[tuple[int, Request]] = deque(
+            (entry["arrival_step"], self._requests[entry["id"]])
+            for entry in sorted(trace["requests"], key=lambda entry: entry["arrival_step"])
+        )
+        self._aborts: list[tuple[int, str]] = [tuple(entry) for entry in trace["aborts"]]
+        self._steps = trace["steps"]
+        self._in_flight: deque[tuple[Plan, dict[str, Any]]] = deque()
+
+    def run(self) -> Difference | None:
+        replayed = [self._step(recorded["step"]) for recorded in self._steps]
+        for recorded, fields in zip(self._steps, replayed, strict=True):
+            for name, value in recorded.items():
+                if name in fields and fields[name] != value:
+                    return Difference(recorded["step"], name, value, fields[name])
+                if name not in fields and value not in (None, [], 0):
+                    return Difference(recorded["step"], name, value, None)
+        left = self._engine.unfinished
+        return Difference(self._steps[-1]["step"], "unfinished", 0, left) if left and not self._blocked() else None
+
+    def _blocked(self) -> bool:
+        """A request that can never fit waits for ever, in the recording too."""
+        return self._engine.schedule().empty
+
+    def _step(self, number: int) -> dict[str, Any]:
+        engine = self._engine
+        fields: dict[str, Any] = {"step": number, "arrivals": self._arrive(number), "finished": []}
+        aborted = [name for step, name in self._aborts if step == number]
+        for name in aborted:
+            engine.abort(self._requests[name])
+        if aborted:
+            fields["aborted"] = aborted
+        fields |= {
+            "running_before": engine.running_count,
+            "waiting_before": engine.waiting_count,
+            "free_before": engine.cache.pool.free,
+        }
+        before = {request: request.computed_tokens for request in engine.running}
+        plan = engine.schedule()
+        cached = {request: tokens for request, tokens, _ in plan.admitted}
+        fields |= {
+            "scheduled": [
+                [request.request_id, tokens, cached.get(request, before.get(request))] for request, tokens in plan.scheduled
+            ],
+            "new": [[request.request_id, tokens] for request, tokens, resumed in plan.admitted if not resumed],
+            "resumed": [[request.request_id, tokens] for request, tokens, resumed in plan.admitted if resumed],
+            "preempted": [request.request_id for request in plan.preempted],
+            "free_after_schedule": engine.cache.pool.free,
+        }
+        if not plan.empty:
+            self._in_flight.append((plan, fields))
+        if self._in_flight and (plan.empty or len(self._in_flight) == engine.steps_in_flight):
+            self._complete(number)
+        elif plan.empty:
+            self._after(fields, Outcome([], []), number)
+        return fields
+
+    def _arrive(self, number: int) -> list[Any]:
+        arrived = []
+        while self._arrivals and self._arrivals[0][0] <= number:
+            request = self._arrivals.popleft()[1]
+            self._engine.add(request)
+            arrived.append(request.request_id)
+        return arrived
+
+    def _complete(self, number: int) -> None:
+        plan, fields = self._in_flight.popleft()
+        self._after(fields, self._engine.complete(plan), number)
+
+    def _after(self, fields: dict[str, Any], outcome: Outcome, number: int) -> None:
+        engine = self._engine
+        fields["finished"] = [request.request_id for request in outcome.finished]
+        fields["free_after_update"] = engine.cache.pool.free
+        fields["running_after"] = engine.running_count
+        fields["waiting_after"] = engine.waiting_count
+        if engine.steps_in_flight > 1:
+            fields["updated_after_schedule_of"] = number
+
+
+def _request(entry: Mapping[str, Any], order: int) -> Request:
+    pieces = entry.get("prompt") or [[f"p:{entry['id']}", entry["prompt_len"]]]
+    return Request(
+        entry["id"],
+        entry["prompt_len"],
+        entry["output_len"],
+        order=order,
+        priority=entry["priority"],
+        prompt=tuple((segment, tokens) for segment, tokens in pieces),
+    )

@@ -1,0 +1,86 @@
+"""The waiting queue of each policy."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from typing import Protocol
+
+from sim.engine.request import Request
+
+
+class WaitingQueue(Protocol):
+    """Requests not running, next first."""
+
+    def __len__(self) -> int: ...
+
+    def add(self, request: Request) -> None:
+        """A new request."""
+        ...
+
+    def put_back(self, request: Request) -> None:
+        """A preempted request, or one set aside."""
+        ...
+
+    def head(self) -> Request: ...
+
+    def pop(self) -> Request: ...
+
+    def remove(self, request: Request) -> None: ...
+
+
+class FcfsQueue:
+    """First come, first served; what is put back goes to the front."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Request] = deque()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._queue)
+
+    def add(self, request: Request) -> None:
+        self._queue.append(request)
+
+    def put_back(self, request: Request) -> None:
+        self._queue.appendleft(request)
+
+    def head(self) -> Request:
+        return self._queue[0]
+
+    def pop(self) -> Request:
+        return self._queue.popleft()
+
+    def remove(self, request: Request) -> None:
+        self._queue.remove(request)
+
+
+class PriorityQueue:
+    """By (priority, order of arrival); lower first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Request]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __iter__(self) -> Iterator[Request]:
+        return (request for _, _, request in sorted(self._heap, key=lambda entry: entry[:2]))
+
+    def add(self, request: Request) -> None:
+        heapq.heappush(self._heap, (request.priority, request.order, request))
+
+    put_back = add
+
+    def head(self) -> Request:
+        return self._heap[0][2]
+
+    def pop(self) -> Request:
+        return heapq.heappop(self._heap)[2]
+
+    def remove(self, request: Request) -> None:
+        self._heap = [entry for entry in self._heap if entry[2] is not request]
+        heapq.heapify(self._heap)

@@ -1,0 +1,99 @@
+"""One request as its engine sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.engine.blocks import Block
+
+
+class Status(Enum):
+    """Where a request stands in the engine."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    PREEMPTED = auto()
+    FINISHED = auto()
+    ABORTED = auto()
+
+
+Piece = tuple[str, int]
+"""``(segment_id, tokens)``: the k-th token of the piece is the token ``(segment_id, k)``. Two pieces with the same
+segment share their common length; the output of request ``r`` is the segment ``o:<r>``."""
+
+
+class Request:
+    """Mutable state of one request in one engine.
+
+    ``known_tokens`` = prompt + sampled so far; a step computes tokens until ``computed_tokens`` reaches it, and a token
+    is sampled in the step where it does. There is no prefill or decode status: vLLM V1 has none.
+    """
+
+    __slots__ = (
+        "block_count",
+        "blocks",
+        "computed_tokens",
+        "key_source",
+        "keys",
+        "known_tokens",
+        "max_output_tokens",
+        "order",
+        "output_tokens",
+        "placeholders",
+        "priority",
+        "prompt",
+        "prompt_tokens",
+        "registered_blocks",
+        "request_id",
+        "status",
+    )
+
+    def __init__(
+        self,
+        request_id: int | str,
+        prompt_tokens: int,
+        output_tokens: int,
+        *,
+        order: int,
+        priority: int = 0,
+        max_output_tokens: int | None = None,
+        prompt: tuple[Piece, ...] | None = None,
+    ) -> None:
+        self.request_id = request_id
+        self.prompt_tokens = prompt_tokens
+        self.output_tokens = output_tokens
+        """Tokens it generates before it stops by itself."""
+        self.max_output_tokens = output_tokens if max_output_tokens is None else max_output_tokens
+        """The cap known to the engine in advance; at least ``output_tokens``."""
+        self.order = order
+        """Rank of arrival: strict, breaks every tie."""
+        self.priority = priority
+        """Lower is more important."""
+        self.prompt = prompt
+        """Pieces the prompt is made of, for prefix caching; None is one private segment."""
+        self.status = Status.WAITING
+        self.known_tokens = prompt_tokens
+        self.computed_tokens = 0
+        self.placeholders = 0
+        """Tokens scheduled whose value is still in flight (asynchronous scheduling)."""
+        self.block_count = 0
+        self.blocks: list[Block] = []
+        """Held blocks in order, with prefix caching; without, ``block_count`` is all there is."""
+        self.registered_blocks = 0
+        """Leading blocks that others may hit."""
+        self.keys: list[int] = []
+        self.key_source: Iterator[int] | None = None
+        """Yields the keys of further full blocks."""
+
+    @property
+    def emitted_tokens(self) -> int:
+        """Output tokens sampled so far."""
+        return self.known_tokens - self.prompt_tokens
+
+    @property
+    def ended(self) -> bool:
+        """Finished or aborted: whatever is in flight for it is dropped."""
+        return self.status in {Status.FINISHED, Status.ABORTED}

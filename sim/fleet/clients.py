@@ -1,0 +1,50 @@
+"""The client's side: sends each request when its time has come and a client is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+import simpy
+
+from sim.traffic import Arrival, Traffic
+
+
+class Clients:
+    """Sends the traffic's requests in order.
+
+    With a limit on concurrency (a closed loop, or ``max_concurrency``) a request waits for a free client, and counts
+    as sent only then: that wait is no part of its TTFT.
+    """
+
+    def __init__(self, env: simpy.Environment, traffic: Traffic, send: Callable[[Arrival, float], None]) -> None:
+        self._env = env
+        self._traffic = traffic
+        self._send = send
+        self._limit = traffic.closed_concurrency or traffic.max_concurrency
+        self._open = 0
+        self._slot: simpy.Event | None = None
+        self.sending = env.process(self._run())
+
+    def release(self) -> None:
+        """A request ended: its client is free."""
+        self._open -= 1
+        if self._slot is not None:
+            self._slot.succeed()
+            self._slot = None
+
+    def _run(self) -> Generator[simpy.Event, None, None]:
+        env, stops_at_s = self._env, self._traffic.stops_at_s
+        for arrival in self._traffic:
+            sent_s = arrival.time_s
+            if sent_s > env.now:
+                yield env.timeout(sent_s - env.now)
+            while self._limit is not None and self._open >= self._limit:
+                self._slot = env.event()
+                yield self._slot
+                sent_s = env.now
+            if stops_at_s is not None and sent_s >= stops_at_s:
+                break
+            self._open += 1
+            self._send(arrival, max(sent_s, 0.0) if self._limit is None else env.now)
+        if stops_at_s is not None and env.now < stops_at_s:
+            yield env.timeout(stops_at_s - env.now)

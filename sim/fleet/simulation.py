@@ -1,0 +1,151 @@
+"""One run: traffic through clients, router and replicas, until all is served."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import simpy
+
+from sim.engine.request import Request
+from sim.fleet.assembly import Setup, assemble
+from sim.fleet.clients import Clients
+from sim.fleet.frontend import FrontEnd
+from sim.fleet.replica import Replica
+from sim.fleet.router import build_router
+from sim.results.columns import Table
+from sim.results.recorder import STEP_COLUMNS, ReplicaRecorder
+from sim.results.requests import REJECTED, SUBMITTED, UNFINISHED, RequestLog
+from sim.scenario import Loaded
+from sim.traffic import Arrival
+
+Progress = Callable[[int, float], None]
+"""Called now and then with (requests ended, simulated seconds)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """Everything a run wrote down. ``partial``: it was interrupted; what it holds was simulated until ``end_s``."""
+
+    setup: Setup
+    requests: RequestLog
+    steps: Table
+    recorders: tuple[ReplicaRecorder, ...]
+    end_s: float
+    last_arrival_s: float
+    truncated: int
+    """Requests whose output was cut at the engine's max_model_len."""
+    prefix_queries: int
+    prefix_hits: int
+    partial: bool
+
+
+class Simulation:
+    """The fleet of one scenario, ready to run once."""
+
+    def __init__(self, setup: Setup, progress: Progress | None = None) -> None:
+        self.setup = setup
+        self.env = simpy.Environment()
+        self.requests = RequestLog()
+        self.steps = Table(STEP_COLUMNS)
+        self.truncated = 0
+        self._progress = progress
+        self._ended = 0
+        self._last_arrival_s = 0.0
+        self.recorders = tuple(
+            ReplicaRecorder(self.requests, self.steps, index) for index in range(setup.deployment.replicas)
+        )
+        self.replicas = [
+            Replica(self.env, setup.engine(), setup.cost, recorder, self._finished) for recorder in self.recorders
+        ]
+        self._front_ends = [
+            FrontEnd(
+                self.env,
+                replica,
+                self.requests,
+                latency_s=setup.request_latency_s,
+                serial_s=setup.request_serial_s,
+            )
+            for replica in self.replicas
+        ]
+        self._router = build_router(setup.deployment.router, setup.generator("router"))
+        self._longest_tokens = self.replicas[0].engine.longest_request_tokens()
+        self._clients = Clients(self.env, setup.traffic(), self._send)
+
+    def run(self) -> RunRecord:
+        """Simulate to the end (or, with ``drain: false``, to the end of the load). Ctrl-C ends it as partial."""
+        partial = False
+        try:
+            self.env.run(until=None if self.setup.drain else self._clients.sending)
+        except KeyboardInterrupt:
+            partial = True
+        return self._record(partial)
+
+    def _send(self, arrival: Arrival, sent_s: float) -> None:
+        row = self.requests.submit(sent_s, arrival.prompt_tokens, arrival.priority)
+        self._last_arrival_s = sent_s
+        request = self._request(arrival, row)
+        if request is None:
+            self.requests.status[row] = REJECTED
+            self._ended += 1
+            self._clients.release()
+            return
+        replica = self._router.pick(self.replicas)
+        self.requests.replica[row] = replica
+        self._front_ends[replica].submit(request, sent_s)
+
+    def _request(self, arrival: Arrival, row: int) -> Request | None:
+        """The engine's view of an arrival; None if it can never be served.
+
+        An engine ends a request at max_model_len; a prompt that leaves no room for one token is refused, and so is a
+        request that outgrows the whole KV pool, which would block the queue for ever.
+        """
+        room_tokens = self.setup.settings.max_model_len - arrival.prompt_tokens
+        output_tokens = min(arrival.output_tokens, room_tokens)
+        longest = self._longest_tokens
+        if output_tokens < 1 or (longest is not None and arrival.prompt_tokens + output_tokens > longest):
+            return None
+        self.truncated += output_tokens < arrival.output_tokens
+        return Request(
+            row,
+            arrival.prompt_tokens,
+            output_tokens,
+            order=row,
+            priority=arrival.priority,
+            max_output_tokens=min(arrival.max_output_tokens, room_tokens),
+            prompt=arrival.prompt,
+        )
+
+    def _finished(self, request: Request) -> None:
+        self._ended += 1
+        self._clients.release()
+        if self._progress is not None and self._ended % 64 == 0:
+            self._progress(self._ended, self.env.now)
+
+    def _record(self, partial: bool) -> RunRecord:
+        for recorder in self.recorders:
+            recorder.close()
+        status = self.requests.status
+        for row, value in enumerate(status):
+            if value == SUBMITTED:
+                status[row] = UNFINISHED
+        engines = [replica.engine for replica in self.replicas]
+        finish_s = np.array(self.requests.finish_s)
+        return RunRecord(
+            setup=self.setup,
+            requests=self.requests,
+            steps=self.steps,
+            recorders=self.recorders,
+            end_s=max(self._last_arrival_s, float(np.nanmax(finish_s, initial=0.0)), 0.0 if self.setup.drain else self.env.now),
+            last_arrival_s=self._last_arrival_s,
+            truncated=self.truncated,
+            prefix_queries=sum(engine.prefix_queries for engine in engines),
+            prefix_hits=sum(engine.prefix_hits for engine in engines),
+            partial=partial,
+        )
+
+
+def simulate(loaded: Loaded, progress: Progress | None = None) -> RunRecord:
+    """Run a scenario. Raises ScenarioError or DoesNotFit before anything is simulated."""
+    return Simulation(assemble(loaded), progress).run()

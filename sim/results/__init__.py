@@ -1,0 +1,1 @@
+"""Columns written by the fleet, and the metrics made from them."""

@@ -1,0 +1,101 @@
+"""One row per request, filled in as it moves through the fleet; columns, never objects."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAN = float("nan")
+STATUSES = ("submitted", "completed", "rejected", "unfinished")
+SUBMITTED, COMPLETED, REJECTED, UNFINISHED = range(4)
+
+_TIMES = ("arrival_s", "received_s", "scheduled_s", "first_token_s", "finish_s")
+_PARTS = ("prefill_s", "decode_s", "decode_interference_s", "decode_stall_s", "itl_max_s")
+_COUNTS = ("prompt_tokens", "cached_tokens", "output_tokens", "preemptions", "priority", "replica")
+
+
+class RequestLog:
+    """Growing columns indexed by request_id (the order of submission).
+
+    Times are seconds of simulated time, NaN until they happen. The parts split a request's life: see ``frame``.
+    """
+
+    __slots__ = (*_TIMES, *_PARTS, *_COUNTS, "status")
+
+    def __init__(self) -> None:
+        for name in (*_TIMES, *_PARTS):
+            setattr(self, name, array("d"))
+        for name in _COUNTS:
+            setattr(self, name, array("q"))
+        self.status = array("b")
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    def submit(self, arrival_s: float, prompt_tokens: int, priority: int) -> int:
+        """A client sends a request; returns its request_id."""
+        for name in (*_TIMES[1:], "prefill_s"):
+            getattr(self, name).append(NAN)
+        for name in _PARTS[1:]:
+            getattr(self, name).append(0.0)
+        for name in ("cached_tokens", "output_tokens", "preemptions"):
+            getattr(self, name).append(0)
+        self.arrival_s.append(arrival_s)
+        self.prompt_tokens.append(prompt_tokens)
+        self.priority.append(priority)
+        self.replica.append(-1)
+        self.status.append(SUBMITTED)
+        return len(self.status) - 1
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Copies of the raw columns as arrays."""
+        names = (*_TIMES, *_PARTS, *_COUNTS, "status")
+        return {name: np.array(getattr(self, name)) for name in names}
+
+
+def derive(raw: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The request table's columns, with the latencies at their definition's home.
+
+    Every request is a session of its own, of the class ``default``.
+
+    ``ttft_s``: first token - the client's send. ``tpot_s``: (e2e - ttft) / (output tokens - 1), NaN for one token.
+    ``e2e_s``: last token - send. ``queue_s``: first step that schedules the request - the engine's receipt.
+    Parts of ttft: dispatch_s (send to receipt) + queue_s + prefill_s (steps that carried its chunks) + prefill_stall_s
+    (scheduled but waiting for a step in flight, or preempted). Parts of e2e - ttft: decode_s (steps that only decode)
+    + decode_interference_s (steps that also prefill others) + decode_stall_s (preempted or starved).
+    """
+    e2e_s = raw["finish_s"] - raw["arrival_s"]
+    ttft_s = raw["first_token_s"] - raw["arrival_s"]
+    gaps = np.where(raw["output_tokens"] > 1, raw["output_tokens"] - 1, np.nan)
+    queue_s = raw["scheduled_s"] - raw["received_s"]
+    return {
+        "request_id": np.arange(len(e2e_s)),
+        "class": np.full(len(e2e_s), "default", dtype=object),
+        "session_id": np.arange(len(e2e_s)),
+        "replica": raw["replica"],
+        "priority": raw["priority"],
+        **{name: raw[name] for name in _TIMES},
+        **{name: raw[name] for name in ("prompt_tokens", "cached_tokens", "output_tokens", "preemptions")},
+        "status": np.array(STATUSES, dtype=object)[raw["status"]],
+        "ttft_s": ttft_s,
+        "tpot_s": (raw["finish_s"] - raw["first_token_s"]) / gaps,
+        "itl_max_s": np.where(raw["output_tokens"] > 1, raw["itl_max_s"], np.nan),
+        "e2e_s": e2e_s,
+        "dispatch_s": raw["received_s"] - raw["arrival_s"],
+        "queue_s": queue_s,
+        "prefill_s": raw["prefill_s"],
+        "prefill_stall_s": raw["first_token_s"] - raw["scheduled_s"] - raw["prefill_s"],
+        **{name: raw[name] for name in ("decode_s", "decode_interference_s", "decode_stall_s")},
+    }
+
+
+def frame(log: RequestLog) -> pd.DataFrame:
+    """The request table, one row per request in order of submission."""
+    import pandas as pd
+
+    return pd.DataFrame(derive(log.columns()))

@@ -1,0 +1,77 @@
+"""A finished run as a user holds it: summary, tables, plots, files."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sim.results.files import write_text
+from sim.results.requests import frame
+from sim.results.summary import summarise
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sim.fleet import RunRecord
+
+
+class Result:
+    """What a run found.
+
+    ``summary``: the object ``sim run --json`` prints. ``requests``: one row per request. ``steps``: one row per engine
+    step. ``plot``: figures, as in ``result.plot.latency()``; ``result.plot()`` shows the most telling ones together.
+    """
+
+    def __init__(self, run: RunRecord) -> None:
+        self.run = run
+        self.loaded = run.setup.loaded
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        return summarise(self.run)
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        return frame(self.run.requests)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        return self.run.steps.to_pandas()
+
+    @property
+    def plot(self) -> Any:
+        from sim.report.plots import Plots
+
+        return Plots(self)
+
+    def save(self, folder: str | Path, *, trace: bool = False) -> list[Path]:
+        """Write summary.json, requests.parquet, steps.parquet and report.html (and trace.json.gz); each atomically.
+
+        Returns the files. Raises OSError where the folder cannot be written.
+        """
+        from sim.report.html import html
+        from sim.report.perfetto import write_trace
+        from sim.results.files import write_frame
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        written = [folder / name for name in ("summary.json", "requests.parquet", "steps.parquet", "report.html")]
+        write_text(written[0], json.dumps(self.summary, indent=2) + "\n")
+        write_frame(written[1], self.requests)
+        self.run.steps.write_parquet(written[2])
+        write_text(written[3], html(self))
+        if trace:
+            written.append(folder / "trace.json.gz")
+            write_trace(self.requests, self.steps, written[-1])
+        return written
+
+    def __repr__(self) -> str:
+        counts, summary = self.summary["requests"], self.summary
+        return f"<Result {summary['model']} on {summary['hardware']}: {counts['completed']} of {counts['submitted']} requests>"
+
+    def _repr_html_(self) -> str:
+        from sim.report.display import result_html
+
+        return result_html(self.summary)

@@ -1,0 +1,65 @@
+"""The JSON Schema of scenarios, and a starter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim.scenario.keys import ALIASES
+from sim.scenario.specs import Scenario
+
+STARTER = '''\
+# A chat assistant on one GPU. Run it:  sim run scenario.yaml
+# Quantities may carry units (50 ms, 10 min, 80 GiB); bare numbers are SI base units. Unknown keys are errors.
+
+model: llama-3.1-8b                 # `sim models` lists the presets; or a path to a Hugging Face config.json
+hardware: h100-sxm                  # `sim hardware` lists the devices; or a path to a profile
+
+engine:
+  name: vllm
+  version: "0.33"                   # in quotes; defaults below follow it
+  # max_batched_tokens: 8192        # tokens one step may process
+  # max_sequences: 1024             # requests that run at once
+  # max_model_len: 32768
+  # gpu_memory_utilization: 0.92
+  # prefix_caching: true
+  # weight_dtype: fp8               # what if the weights were quantised?
+  # kv_dtype: fp8
+
+deployment:
+  replicas: 1
+  tensor_parallel: 1                # GPUs of one replica
+  # router: round-robin             # random, least-outstanding, power-of-two
+
+traffic:
+  arrivals: {process: poisson, rate: 8}         # requests per second; gamma (cv), constant, burst, closed, trace
+  requests: 1000                                # or duration: 10 min
+  prompt_tokens: {distribution: lognormal, mean: 1024, p99: 8000}    # a bare number is a fixed length
+  output_tokens: {distribution: lognormal, mean: 256, p99: 1500}
+  # shared_prefix: {tokens: 512, groups: 10}    # system prompts that requests share
+
+slo: {ttft: 1 s, tpot: 50 ms, attainment: 0.99}
+# cost: {model: roofline, efficiency: ideal}    # datasheet peaks and no overheads
+# measure: {warmup: 100, drain: true}           # requests left out at the start
+seed: 0
+'''
+
+
+def starter_yaml() -> str:
+    """A commented scenario that runs."""
+    return STARTER
+
+
+def scenario_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a scenario, aliases included."""
+    schema = Scenario.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "Ridgeline scenario"
+    definitions = schema["$defs"]
+    spec_of = {"engine": definitions["EngineSpec"], "deployment": definitions["DeploymentSpec"]}
+    for alias, target in ALIASES.items():
+        room, own = target.split(".")
+        spec_of["engine"]["properties"][alias] = {"description": f"vLLM's name of {target}; see {own} in {room}"}
+    for lengths in ("prompt_tokens", "output_tokens"):
+        field = definitions["TrafficSpec"]["properties"][lengths]
+        field["anyOf"] = [*field.get("anyOf", []), {"type": "integer", "minimum": 1, "description": "a fixed length"}]
+    return schema

@@ -1,0 +1,53 @@
+"""The points of a what-if grid and how each is told apart."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Point(NamedTuple):
+    """One run of a sweep: what it overrides, and its seed."""
+
+    overrides: dict[str, Any]
+    replication: int
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Names the point in a journal."""
+        return json.dumps([self.overrides, self.replication, self.seed], sort_keys=True, default=str)
+
+
+def points(grid: Mapping[str, Sequence[Any]], replications: int, seed: int) -> list[Point]:
+    """Every combination of the grid, first path outermost; replication ``r`` runs with seed ``seed + r``.
+
+    All points of one replication share their seed, so that they differ by what was changed and not by chance
+    (common random numbers).
+    """
+    combinations = itertools.product(*grid.values())
+    return [
+        Point(dict(zip(grid, values, strict=True)), replication, seed + replication)
+        for values in combinations
+        for replication in range(replications)
+    ]
+
+
+def fingerprint(*parts: Any) -> str:
+    """A short name of what a sweep depends on: scenario, grid, version."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def flatten(summary: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested figures as ``ttft_s.p99`` columns; lists and texts that only people read are left out."""
+    row: dict[str, Any] = {}
+    for name, value in summary.items():
+        if isinstance(value, Mapping):
+            row.update(flatten(value, f"{prefix}{name}."))
+        elif not isinstance(value, list):
+            row[f"{prefix}{name}"] = value
+    return row

@@ -1,0 +1,95 @@
+"""What a traffic spec must satisfy beyond the type of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sim.errors import Problem, ScenarioError
+from sim.scenario import specs
+from sim.traffic.lengths import lognormal_sigma
+
+SMALLEST_CV, LARGEST_CV = 1e-4, 1e3
+LEAST_RATE_PER_S = 1e-6
+LEAST_SCALE = 1e-6
+
+Fault = tuple[str, str, str]
+"""Key path below ``traffic``, problem, cure."""
+
+
+def check(spec: specs.TrafficSpec) -> None:
+    """Raise ScenarioError with everything wrong in a traffic spec."""
+    problems = [Problem("scenario", None, f"traffic.{path}", problem, cure) for path, problem, cure in faults(spec)]
+    if problems:
+        raise ScenarioError(problems)
+
+
+def faults(spec: specs.TrafficSpec) -> Iterator[Fault]:
+    """Everything wrong in a traffic spec, in the order of its keys."""
+    yield from _arrivals(spec)
+    yield from _lengths(spec)
+    yield from _priorities(spec)
+
+
+def _arrivals(spec: specs.TrafficSpec) -> Iterator[Fault]:
+    arrivals = spec.arrivals
+    if isinstance(arrivals, specs.Gamma):
+        yield from _gamma(arrivals)
+    if isinstance(arrivals, specs.Trace):
+        if not LEAST_SCALE <= arrivals.time_scale <= 1 / LEAST_SCALE:
+            cure = f"give a factor from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}"
+            yield "arrivals.time_scale", f"time_scale={arrivals.time_scale:g} is out of range", cure
+    elif not isinstance(arrivals, specs.Burst | specs.Closed) and arrivals.rate < LEAST_RATE_PER_S:
+        cure = f"give at least {LEAST_RATE_PER_S:g} per second"
+        yield "arrivals.rate", f"rate={arrivals.rate:g} is out of range", cure
+    if isinstance(arrivals, specs.Trace) or spec.requests is not None:
+        return
+    if isinstance(arrivals, specs.Burst):
+        yield "requests", "a burst has no size", "add requests: 1000"
+    elif spec.duration is None:
+        yield "requests", "the load never ends", "add requests: 1000, or duration: 10 min"
+
+
+def _gamma(arrivals: specs.Gamma) -> Iterator[Fault]:
+    if (arrivals.cv is None) == (arrivals.burstiness is None):
+        yield "arrivals.cv", "gamma needs either cv or burstiness (1 / cv^2)", "give exactly one of the two"
+    elif arrivals.cv is not None and not SMALLEST_CV <= arrivals.cv <= LARGEST_CV:
+        cure = f"give a cv from {SMALLEST_CV:g} to {LARGEST_CV:g}; process: constant has none"
+        yield "arrivals.cv", f"cv={arrivals.cv:g} is out of range", cure
+    elif arrivals.burstiness is not None and not LARGEST_CV**-2 <= arrivals.burstiness <= SMALLEST_CV**-2:
+        cure = f"give a burstiness from {LARGEST_CV**-2:g} to {SMALLEST_CV**-2:g}; process: constant is the limit"
+        yield "arrivals.burstiness", f"burstiness={arrivals.burstiness:g} is out of range", cure
+
+
+def _lengths(spec: specs.TrafficSpec) -> Iterator[Fault]:
+    for name, lengths in (("prompt_tokens", spec.prompt_tokens), ("output_tokens", spec.output_tokens)):
+        if lengths is None:
+            if not isinstance(spec.arrivals, specs.Trace):
+                yield name, "missing", f"add {name}: 512, or a distribution"
+            continue
+        if isinstance(lengths, specs.LogNormal):
+            yield from _lognormal(name, lengths)
+        if isinstance(lengths, specs.Uniform | specs.Normal | specs.LogNormal):
+            yield from _range(name, lengths)
+
+
+def _lognormal(name: str, lengths: specs.LogNormal) -> Iterator[Fault]:
+    if (lengths.p99 is None) == (lengths.sigma is None):
+        yield name, "lognormal needs either p99 or sigma", "give exactly one of the two"
+    elif lengths.p99 is not None:
+        try:
+            lognormal_sigma(lengths.mean, lengths.p99)
+        except ValueError as error:
+            yield f"{name}.p99", str(error), "move p99 nearer to the mean, or draw from a file (empirical)"
+
+
+def _range(name: str, lengths: specs.Uniform | specs.Normal | specs.LogNormal) -> Iterator[Fault]:
+    if lengths.high is not None and lengths.low > lengths.high:
+        yield f"{name}.low", f"low={lengths.low} is above high={lengths.high}", "swap the two"
+
+
+def _priorities(spec: specs.TrafficSpec) -> Iterator[Fault]:
+    if spec.priorities is not None and not spec.priorities:
+        yield "priorities", "empty", "give weights of values, such as {0: 0.2, 1: 0.8}, or leave it out"
+    for value in spec.priorities or {}:
+        if abs(value) >= 2**31:
+            yield "priorities", f"{value} is no priority: it has more than 31 bits", "use small whole numbers"

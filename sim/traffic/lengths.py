@@ -1,0 +1,83 @@
+"""How long prompts and outputs are: distributions over token counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.scenario import specs
+from sim.scenario.specs import MOST_TOKENS
+from sim.traffic.tables import read_counts
+
+Integers = NDArray[np.int64]
+Draw = Callable[[np.random.Generator, int], Integers]
+"""``count`` token counts from a generator."""
+
+Z99 = 2.3263478740408408
+"""99 % of a standard normal lies below."""
+
+STEEPEST_P99 = math.exp(Z99**2 / 2)
+"""The largest p99 / mean a lognormal can have (14.97)."""
+
+
+def lognormal_sigma(mean: float, p99: float) -> float:
+    """Width of the logarithm, from ln p99 = mu + z sigma and mean = exp(mu + sigma^2 / 2); the smaller root.
+
+    Raises ValueError where no lognormal has such a p99.
+    """
+    ratio = p99 / mean
+    if not 1.0 <= ratio <= STEEPEST_P99:
+        raise ValueError(f"p99 / mean is {ratio:.4g}, a lognormal reaches from 1 to {STEEPEST_P99:.2f}")
+    log_ratio = math.log(ratio)
+    # z - sqrt(z^2 - 2 ln r), written without the cancellation near r = 1.
+    return 2.0 * log_ratio / (Z99 + math.sqrt(max(0.0, Z99**2 - 2.0 * log_ratio)))
+
+
+def build_lengths(spec: specs.Lengths, base_dir: Path, key_path: str) -> Draw:
+    """The distribution the scenario gives at ``key_path``. An empirical one reads its file here."""
+    match spec:
+        case specs.Fixed():
+            value = spec.value
+            return lambda _, count: np.full(count, value, dtype=np.int64)
+        case specs.Uniform():
+            low, high = spec.low, spec.high
+            return lambda generator, count: generator.integers(low, high, size=count, endpoint=True)
+        case specs.Normal():
+            return _normal(spec)
+        case specs.LogNormal():
+            return _lognormal(spec)
+        case specs.Empirical():
+            values = read_counts(base_dir, spec.path, spec.column, key_path)
+            return lambda generator, count: values[generator.integers(len(values), size=count)]
+    raise AssertionError(f"unknown distribution {spec}")
+
+
+def _normal(spec: specs.Normal) -> Draw:
+    mean, std, low, high = spec.mean, spec.std, spec.low, spec.high
+
+    def draw(generator: np.random.Generator, count: int) -> Integers:
+        return _whole(mean + std * generator.standard_normal(count), low, high)
+
+    return draw
+
+
+def _lognormal(spec: specs.LogNormal) -> Draw:
+    low, high = spec.low, spec.high
+    sigma = spec.sigma if spec.p99 is None else lognormal_sigma(spec.mean, spec.p99)
+    assert sigma is not None, "a lognormal has p99 or sigma"
+    width, mu = sigma, math.log(spec.mean) - sigma**2 / 2
+
+    def draw(generator: np.random.Generator, count: int) -> Integers:
+        exponent = np.minimum(mu + width * generator.standard_normal(count), math.log(MOST_TOKENS))
+        return _whole(np.exp(exponent), low, high)
+
+    return draw
+
+
+def _whole(values: NDArray[np.float64], low: int, high: int | None) -> Integers:
+    """Rounded, then clipped."""
+    return np.clip(np.rint(values), low, MOST_TOKENS if high is None else high).astype(np.int64)
