@@ -27,6 +27,8 @@ MAX_BYTES = 2**20
 MAX_DEPTH = 32
 MAX_NODES = 50_000
 """Of a document with its aliases written out: more is an attack or an accident."""
+MOST_DIGITS = 400
+"""Of a whole number: more is beyond what a float can hold."""
 
 
 class Document(NamedTuple):
@@ -48,9 +50,33 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 - PyYAML's own way to say "none of the parent's"
 
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Stop at once where a document is too deep or too long, before Python does."""
+        self._depth += 1
+        self._nodes += 1
+        if self._depth > MAX_DEPTH or self._nodes > MAX_NODES:
+            problem = (
+                f"more than {MAX_DEPTH} levels deep" if self._depth > MAX_DEPTH else f"more than {MAX_NODES:,} values"
+            )
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=self._here())
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def _here(self) -> Any:
+        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]
+        return event.start_mark
+
 
 def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
     text = str(loader.construct_scalar(node))
+    if len(text) > MOST_DIGITS:
+        raise yaml.MarkedYAMLError(problem=f"a number of {len(text):,} digits", problem_mark=node.start_mark)
     return int(text, 0) if text[:2] in {"0x", "0o"} else int(text)
 
 
@@ -76,7 +102,9 @@ def read_yaml(path: Path) -> Document:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise ScenarioError([Problem(str(path), None, "", "is larger than 1 MiB", "name a YAML file written by hand")])
+            raise ScenarioError(
+                [Problem(str(path), None, "", "is larger than 1 MiB", "name a YAML file written by hand")]
+            )
         text = content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
@@ -101,13 +129,23 @@ def parse_yaml(text: str, file: str) -> Document:
             raise ScenarioError(twice)
         return Document(None if node is None else loader.construct_document(node), lines)
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or str(error)
-        line = None if mark is None else mark.line + 1
-        raise ScenarioError([Problem(file, line, "", f"not YAML: {problem}", "mend the syntax there")]) from error
+        raise ScenarioError([_syntax_problem(error, text, file)]) from error
     finally:
         if loader is not None:
             loader.dispose()
+
+
+def _syntax_problem(error: Exception, text: str, file: str) -> Problem:
+    """What PyYAML objects to, in one line, and where."""
+    mark = getattr(error, "problem_mark", None)
+    line = None if mark is None else mark.line + 1
+    problem = getattr(error, "problem", None) or str(error)
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        problem = f"the character {ord(error.character) if isinstance(error.character, str) else error.character:#06x}"
+    if isinstance(error, yaml.constructor.ConstructorError) and "tag" in problem:
+        return Problem(file, line, "", f"tags are refused: {problem}", "write plain texts, numbers, lists and mappings")
+    return Problem(file, line, "", f"not YAML: {' '.join(str(problem).split())}", "mend the syntax there")
 
 
 def parse_scalar(text: str, where: str) -> Any:

@@ -22,6 +22,8 @@ class Attention:
     """Reuses an earlier layer's keys and values: no KV of its own."""
     parameters: int
     """Projections, biases, Q/K norms, sinks: everything of the layer's attention, exactly."""
+    output_gate: bool = False
+    """The query projection is twice as wide: its second half gates the output (Qwen3-Next)."""
     norms_full_qk: bool = False
     """Normalises Q and K over all heads: one more all-reduce per layer under tensor parallelism."""
 
@@ -37,6 +39,8 @@ class LatentAttention:
     nope_head_dim: int
     value_head_dim: int
     parameters: int
+    """All but the indexer's."""
+    index_parameters: int = 0
     index_heads: int = 0
     index_head_dim: int = 0
     index_topk_tokens: int | None = None
@@ -79,7 +83,9 @@ class MoeFfn:
     expert_intermediate: int
     matrices: Literal[2, 3]
     expert_parameters: int
-    """Of ONE routed expert, biases included."""
+    """Weights of ONE routed expert."""
+    expert_bias_parameters: int = 0
+    """Its biases, which stay in 16 bits."""
     shared_intermediate: int
     """Width of all shared experts (or a dense block beside the experts) together; 0 without."""
     shared_parameters: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from difflib import get_close_matches
 from typing import Any
@@ -10,66 +11,124 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from sim.errors import Problem
-from sim.scenario.document import Path, Source
+from sim.scenario.document import FLAGGED, Path, Source, child_at
+from sim.scenario.keys import ALIASES
+from sim.scenario.quantities import UnfitError, shown
 from sim.scenario.specs import Scenario, Spec
 
-CURES = {
-    "greater_than": "give a number above {gt}",
-    "greater_than_equal": "give a number of at least {ge}",
-    "less_than": "give a number below {lt}",
-    "less_than_equal": "give a number of at most {le}",
-    "int_type": "give a whole number",
-    "int_parsing": "give a whole number",
-    "int_from_float": "give a whole number",
-    "float_type": "give a number",
-    "float_parsing": "give a number",
-    "bool_type": "give true or false",
-    "bool_parsing": "give true or false",
-    "string_type": "give a text",
-    "dict_type": "give keys and values",
-    "model_type": "give keys and values",
-    "model_attributes_type": "give keys and values",
-    "finite_number": "give a finite number",
+MOST_PROBLEMS = 200
+TAGS = ("process", "distribution", "model")
+"""Keys that say which of several specs a mapping is."""
+SPELLINGS = {
+    "None": ("null", "~", "Null", "NULL", ""),
+    "True": ("true", "True", "TRUE"),
+    "False": ("false", "False", "FALSE"),
 }
+EXAMPLES = {
+    "process": "{process: poisson, rate: 8}",
+    "distribution": "512, or {distribution: lognormal, mean: 512, p99: 4000}",
+    "model": "{model: roofline}",
+}
+SCHEMA = "`sim schema` says what this key takes"
+SAID = {
+    "greater_than": ("is not above {gt:,}", "give more than {gt:,}"),
+    "greater_than_equal": ("is less than {ge:,}", "give {ge:,} or more"),
+    "less_than": ("is not below {lt:,}", "give less than {lt:,}"),
+    "less_than_equal": ("is more than {le:,}", "give {le:,} or less"),
+    "string_type": ("is not a text", "give a name"),
+}
+"""Problem and cure by kind of error."""
 
 
 def explain(error: ValidationError, source: Source) -> list[Problem]:
-    """One problem per error, each at its own key."""
-    return [_explain(detail, source) for detail in error.errors(include_url=False)]
+    """One problem per error, each at its own key; after the first 200 only how many more there are."""
+    details = error.errors(include_url=False)
+    problems = [_explain(detail, source) for detail in details[:MOST_PROBLEMS]]
+    if len(details) > MOST_PROBLEMS:
+        more = f"{len(details) - MOST_PROBLEMS:,} more problems"
+        problems.append(Problem(source.file, None, "", more, "mend the first ones and try again"))
+    return problems
 
 
 def _explain(detail: ErrorDetails, source: Source) -> Problem:
-    path = key_path(detail["loc"], source.data, keep_last=detail["type"] in {"missing", "extra_forbidden"})
-    kind, context = detail["type"], detail.get("ctx", {})
+    kind, context, value = detail["type"], detail.get("ctx", {}), detail["input"]
+    path = key_path(detail["loc"], source.data, keep_last=kind in {"missing", "extra_forbidden"})
     if kind == "extra_forbidden":
-        return source.problem(path, "unknown key", _nearest(str(path[-1]), keys_at(path[:-1], source.data)))
+        return source.problem(path, "unknown key", _unknown_key(path, source.data))
+    if kind == "invalid_key":
+        parent = key_path(detail["loc"][:-1], source.data, keep_last=False)
+        path = (*parent, _spelled(value, parent, source))
+        return source.problem(path, "unknown key", _unknown_key(path, source.data))
     if kind == "missing":
-        return source.problem(path, "is required and missing", f"add {path[-1]}: ...; `sim init` writes an example")
-    if kind in {"literal_error", "enum"}:
-        choices = [choice.strip(" '") for choice in str(context["expected"]).replace(" or ", ", ").split(",")]
-        return source.problem(path, f"{detail['input']!r} is not one of the choices", _nearest(str(detail["input"]), choices))
-    if kind == "union_tag_invalid":
-        tag = str(context["discriminator"]).strip("'")
-        choices = [choice.strip(" '") for choice in str(context["expected_tags"]).split(",")]
-        return source.problem((*path, tag), f"{context['tag']!r} is not one of the choices", _nearest(context["tag"], choices))
-    if kind == "union_tag_not_found":
-        tag = str(context["discriminator"]).strip("'")
-        return source.problem(path, f"says no {tag}", f"add {tag}: {' or '.join(choices_of(path, source.data, tag))}")
-    if kind == "value_error":
-        return source.problem(path, str(context["error"]), "see `sim schema` for what this key takes")
-    message = detail["msg"][:1].lower() + detail["msg"][1:]
-    cure = CURES.get(kind, "see `sim schema` for what this key takes").format(**context)
-    return source.problem(path, f"{_shown(detail['input'])}: {message}", cure)
+        return source.problem(path, "is required and missing", f"add {path[-1]}; `sim init` writes an example")
+    if kind == "literal_error":
+        choices = re.findall(r"'([^']*)'|([0-9]+)", str(context["expected"]))
+        return source.problem(path, *_choice(value, ["".join(choice) for choice in choices]))
+    if kind in {"union_tag_invalid", "union_tag_not_found", "model_attributes_type"}:
+        return _explain_union(path, source)
+    if kind in {"model_type", "dict_type"}:
+        return source.problem(path, f"{shown(value)} is not keys with values", f"give {{key: value}}; {SCHEMA}")
+    error = context.get("error")
+    if isinstance(error, UnfitError):
+        return source.problem(path, error.problem, error.cure)
+    said, cure = SAID.get(kind, (detail["msg"].lower(), SCHEMA))
+    return source.problem(path, f"{shown(value)} {said.format(**context)}", cure.format(**context))
 
 
-def _shown(value: Any) -> str:
-    text = "nothing" if value is None else repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _explain_union(path: Path, source: Source) -> Problem:
+    """A mapping that does not say which of several specs it is, or something else in its place."""
+    specs = specs_at(path, source.data)
+    tag = next(name for name in TAGS if name in specs[0].model_fields)
+    choices = {typing.get_args(spec.model_fields[tag].annotation)[0]: spec for spec in specs}
+    value = source.get(path)
+    if not isinstance(value, dict):
+        cure = f"write {{{tag}: {value}, ...}}" if value in [*choices] else f"write {EXAMPLES[tag]}"
+        what = "a whole number, or " if tag == "distribution" else ""
+        return source.problem(path, f"{shown(value)} is not {what}keys with values", cure)
+    if tag in value:
+        return source.problem((*path, tag), *_choice(value[tag], [*choices]))
+    fits = [choice for choice, spec in choices.items() if _could_be(spec, value, tag)]
+    cure = f"add {tag}: {fits[0]}" if len(fits) == 1 else f"add {tag}: one of {', '.join(fits or choices)}"
+    return source.problem(path, f"says no {tag}", cure)
 
 
-def _nearest(word: str, known: list[str]) -> str:
-    close = get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else "known here: " + ", ".join(known)
+def _could_be(spec: type[Spec], data: dict[Any, Any], tag: str) -> bool:
+    required = {name for name, field in spec.model_fields.items() if field.is_required()}
+    return bool(data) and required - {tag} <= data.keys() <= spec.model_fields.keys()
+
+
+def _choice(value: Any, choices: list[Any]) -> tuple[str, str]:
+    known = [str(choice) for choice in choices]
+    return f"{shown(value)} is not one of the choices", _nearest(str(value), known, "known here")
+
+
+def _unknown_key(path: Path, data: Any) -> str:
+    own = [*dict.fromkeys(name for spec in specs_at(path[:-1], data) for name in spec.model_fields)]
+    flags = [*ALIASES] if len(path) == 2 and path[0] in FLAGGED else []
+    cure = _nearest(str(path[-1]), own, "", flags)
+    if cure:
+        return cure
+    for section, field in Scenario.model_fields.items():
+        if any(path[-1] in spec.model_fields for spec in specs_in(field.annotation)) and section != path[0]:
+            return f"did you mean {section}.{path[-1]}?"
+    return "known here: " + ", ".join(own)
+
+
+def _nearest(word: str, known: list[str], otherwise: str, also: list[str] | None = None) -> str:
+    """The nearest known word, whatever its case and dashes, or what is known."""
+    folded = {name.lower().replace("-", "_"): name for name in [*(also or []), *known]}
+    close = get_close_matches(word[:80].lower().replace("-", "_"), folded, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {folded[close[0]]}?"
+    return f"{otherwise}: {', '.join(known)}" if otherwise else ""
+
+
+def _spelled(key: Any, parent: Path, source: Source) -> str | int:
+    """A key that is not a text, as the file spells it."""
+    if isinstance(key, int) and not isinstance(key, bool):
+        return key
+    spellings = SPELLINGS.get(str(key), (str(key),))
+    return next((text for text in spellings if (*parent, text) in source.document.lines), spellings[0])
 
 
 def key_path(loc: tuple[int | str, ...], data: Any, *, keep_last: bool) -> Path:
@@ -77,9 +136,7 @@ def key_path(loc: tuple[int | str, ...], data: Any, *, keep_last: bool) -> Path:
     path: list[str | int] = []
     node = data
     for index, part in enumerate(loc):
-        if isinstance(node, dict) and part in node:
-            node = node[part]
-        elif isinstance(node, list) and isinstance(part, int) and part < len(node):
+        if child_at(node, part):
             node = node[part]
         elif not (keep_last and index == len(loc) - 1):
             continue
@@ -94,40 +151,22 @@ def specs_in(annotation: Any) -> list[type[Spec]]:
     return [spec for part in typing.get_args(annotation) for spec in specs_in(part)]
 
 
-def spec_at(path: Path, data: Any) -> type[Spec] | None:
-    """The spec class that validates the mapping at ``path``."""
-    spec: type[Spec] = Scenario
+def specs_at(path: Path, data: Any) -> list[type[Spec]]:
+    """The specs that may validate the mapping at ``path``: one, where what the user wrote says which."""
+    specs: list[type[Spec]] = [Scenario]
     for part in path:
-        node = data.get(part) if isinstance(data, dict) else None
-        field = spec.model_fields.get(str(part))
-        candidates = specs_in(field.rebuild_annotation()) if field else []
-        if not candidates or not isinstance(node, dict):
-            return None
-        spec = next((candidate for candidate in candidates if _agrees(candidate, node)), candidates[0])
-        data = node
-    return spec
+        data = data.get(part) if isinstance(data, dict) else None
+        fields = [spec.model_fields[str(part)] for spec in specs if str(part) in spec.model_fields]
+        specs = [spec for field in fields for spec in specs_in(field.annotation)]
+        agreeing = [spec for spec in specs if isinstance(data, dict) and _agrees(spec, data)]
+        specs = agreeing or specs
+    return specs
 
 
-def _agrees(spec: type[Spec], data: dict[str, Any]) -> bool:
+def _agrees(spec: type[Spec], data: dict[Any, Any]) -> bool:
     """Whether the discriminating literal of ``spec`` is what the data says."""
-    for name in ("process", "distribution", "model"):
+    for name in TAGS:
         field = spec.model_fields.get(name)
         if field is not None and typing.get_origin(field.annotation) is typing.Literal:
             return data.get(name) in typing.get_args(field.annotation)
     return True
-
-
-def keys_at(path: Path, data: Any) -> list[str]:
-    """Keys known at a place."""
-    spec = spec_at(path, data)
-    return list(spec.model_fields) if spec else []
-
-
-def choices_of(path: Path, data: Any, tag: str) -> list[str]:
-    """Values of a discriminator at a place."""
-    parent = spec_at(path[:-1], data)
-    field = parent.model_fields.get(str(path[-1])) if parent else None
-    candidates = specs_in(field.rebuild_annotation()) if field else []
-    return [choice for spec in candidates for choice in typing.get_args(spec.model_fields[tag].annotation)]
-
-

@@ -1,8 +1,6 @@
-"""Other names of keys, and keys that are refused by name."""
+"""Other names of keys, and keys and values that are refused by name."""
 
 from __future__ import annotations
-
-from typing import Any
 
 NOT_YET = "is not built yet"
 
@@ -21,6 +19,7 @@ ALIASES: dict[str, str] = {
     "long_prefill_token_threshold": "engine.long_prefill_threshold",
     "scheduling_policy": "engine.policy",
     "scheduler_reserve_full_isl": "engine.reserve_full_prompt",
+    "no_scheduler_reserve_full_isl": "engine.reserve_full_prompt",
     "no_async_scheduling": "engine.async_scheduling",
     "tensor_parallel_size": "deployment.tensor_parallel",
     "pipeline_parallel_size": "deployment.pipeline_parallel",
@@ -28,39 +27,84 @@ ALIASES: dict[str, str] = {
 }
 """vLLM's own flags, with underscores or dashes, in ``engine`` or ``deployment``."""
 
-NEGATED = {"no_enable_prefix_caching", "no_enable_chunked_prefill", "enforce_eager", "no_async_scheduling"}
+NEGATED = {
+    "no_enable_prefix_caching",
+    "no_enable_chunked_prefill",
+    "no_scheduler_reserve_full_isl",
+    "no_async_scheduling",
+    "enforce_eager",
+}
 """Aliases that say the opposite of the key they stand for."""
 
-REFUSED_KEYS: dict[str, str] = {
-    "engine.speculative": f"speculative decoding {NOT_YET}; leave it out",
-    "engine.speculative_config": f"speculative decoding {NOT_YET}; leave it out",
-    "engine.scheduler_recv_interval": f"SGLang's receive interval {NOT_YET}; leave it out",
-    "engine.lora": f"LoRA {NOT_YET}; leave it out",
-    "engine.enable_lora": f"LoRA {NOT_YET}; leave it out",
-    "deployment.prefill": f"disaggregated serving {NOT_YET}; use replicas that do both",
-    "deployment.decode": f"disaggregated serving {NOT_YET}; use replicas that do both",
-    "traffic.sessions": f"sessions of several turns {NOT_YET}; use shared_prefix for common prompts",
-    "traffic.classes": f"classes of traffic {NOT_YET}; run one scenario per class",
-    "traffic.client": f"the client's network and tokenisation {NOT_YET}; the engine's own request latency is in the roofline model",
-    "metrics": f"other tools' metric definitions {NOT_YET}; figures follow vllm bench serve",
-}
+_LORA = (f"LoRA {NOT_YET}", "leave it out: adapters cost neither time nor memory here")
+_SPECULATION = (f"speculative decoding {NOT_YET}", "leave it out: every step gives a sequence one token")
+_DISAGGREGATION = (f"disaggregated serving {NOT_YET}", "use deployment.replicas: each does prefill and decode")
+_EXPERTS = (f"expert parallelism {NOT_YET}", "leave it out: experts are split by tensor_parallel")
 
-REFUSED_VALUES: dict[str, tuple[tuple[Any, ...], str]] = {
-    "engine.name": (("sglang", "trtllm", "orca", "static", "sarathi", "llama.cpp"), f"this engine {NOT_YET}; use vllm"),
-    "deployment.router": (("session", "prefix", "weighted"), f"this router {NOT_YET}; use round-robin, random, least-outstanding or power-of-two"),
-    "traffic.arrivals.process": (("ramp", "diurnal"), f"this process {NOT_YET}; use poisson, gamma, constant, burst, closed or trace"),
-    "traffic.arrivals.format": (
-        (
-            "burstgpt", "mooncake", "mooncake-delta", "agentic-mooncake", "weka", "ragpulse", "servegen", "sharegpt",
-            "llmservingsim",
-        ),
-        f"this format {NOT_YET}; convert it to a table of arrival_s, prompt_tokens, output_tokens",
+REFUSED_KEYS: dict[str, tuple[str, str]] = {
+    "engine.speculative": _SPECULATION,
+    "engine.speculative_config": _SPECULATION,
+    "engine.num_speculative_tokens": _SPECULATION,
+    "engine.scheduler_recv_interval": (f"a scheduler's receive interval (SGLang) {NOT_YET}", "leave it out"),
+    "engine.lora": _LORA,
+    "engine.enable_lora": _LORA,
+    "engine.lora_modules": _LORA,
+    "engine.max_loras": _LORA,
+    "engine.max_lora_rank": _LORA,
+    "traffic.lora": _LORA,
+    "lora": _LORA,
+    "engine.enable_expert_parallel": _EXPERTS,
+    "deployment.enable_expert_parallel": _EXPERTS,
+    "deployment.prefill": _DISAGGREGATION,
+    "deployment.decode": _DISAGGREGATION,
+    "traffic.sessions": (f"multi-turn traffic {NOT_YET}", "use traffic.shared_prefix for prompts that begin alike"),
+    "traffic.classes": (f"traffic of several classes {NOT_YET}", "use traffic.priorities, or one scenario per class"),
+    "traffic.client": (f"a client's network and tokenisation {NOT_YET}", "leave it out"),
+    "metrics": (
+        f"a choice of metric definitions {NOT_YET}",
+        "leave it out: figures are defined as vllm bench serve does",
     ),
 }
-"""Values the design names that cannot be had yet, and what to do instead."""
+"""Keys the design names that cannot be had yet: the problem, and what to do instead."""
+
+_FORMATS = (
+    "burstgpt",
+    "mooncake",
+    "mooncake-delta",
+    "agentic-mooncake",
+    "weka",
+    "ragpulse",
+    "servegen",
+    "sharegpt",
+    "llmservingsim",
+)
+REFUSED_VALUES: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "engine.name": (
+        ("sglang", "trtllm", "orca", "static", "sarathi", "llama.cpp"),
+        f"this engine {NOT_YET}",
+        "use vllm, whose scheduler most others resemble",
+    ),
+    "deployment.router": (
+        ("session", "prefix", "weighted"),
+        f"this router {NOT_YET}",
+        "use round-robin, random, least-outstanding or power-of-two",
+    ),
+    "traffic.arrivals.process": (
+        ("ramp", "diurnal"),
+        f"this process {NOT_YET}",
+        "run several rates (sim sweep), or write the arrivals as a trace",
+    ),
+    "traffic.arrivals.format": (
+        _FORMATS,
+        f"this format {NOT_YET}",
+        "convert it to a table of arrival_s, prompt_tokens, output_tokens",
+    ),
+}
+"""Values the design names that cannot be had yet, the problem, and what to do instead."""
 
 ONE_FOR_NOW = {
     "deployment.pipeline_parallel": "pipeline parallelism",
     "deployment.data_parallel": "data parallelism",
     "deployment.expert_parallel": "expert parallelism",
 }
+"""Keys that take 1 alone."""

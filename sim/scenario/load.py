@@ -32,6 +32,7 @@ class Loaded:
 
     @property
     def file(self) -> str:
+        """How errors name where it came from."""
         return self.source.file
 
     @property
@@ -54,39 +55,59 @@ def load_scenario(
     ``overrides`` maps dotted paths to values. Raises ScenarioError with every problem, in the order of the file.
     """
     source, base_dir = _open(scenario)
+    _drop_blank(source)
     problems = rename_aliases(source)
-    for path, value in (overrides or {}).items():
+    for path, value in {**(overrides or {}), **({} if seed is None else {"seed": seed})}.items():
         problems += apply_override(source, path, copied(value))
+    _drop_blank(source)
     problems += rename_aliases(source)
-    if seed is not None:
-        problems += apply_override(source, "seed", seed)
     problems += refuse(source)
-    spec = None
-    try:
-        spec = Scenario.model_validate(source.data)
-    except ValidationError as error:
-        known = {problem.path for problem in problems}
-        problems += [problem for problem in explain(error, source) if problem.path not in known]
-    if spec is not None and not problems:
-        problems += check(spec, source, base_dir)
+    spec, invalid = _validate(source)
+    known = {problem.path for problem in problems}
+    problems += [problem for problem in [*invalid, *check(source, base_dir)] if problem.path not in known]
     if problems or spec is None:
         raise ScenarioError(sorted(problems, key=lambda problem: (problem.line is None, problem.line or 0)))
     return Loaded(spec, base_dir, source)
 
 
+def _validate(source: Source) -> tuple[Scenario | None, list[Problem]]:
+    try:
+        return Scenario.model_validate(source.data), []
+    except ValidationError as error:
+        return None, explain(error, source)
+
+
+def _drop_blank(source: Source) -> None:
+    """A section of which nothing but its name is there (all its keys are comments) has its defaults."""
+    for name, field in Scenario.model_fields.items():
+        if not field.is_required() and name in source.data and source.data[name] is None:
+            del source.data[name]
+
+
 def _open(scenario: str | Path | Mapping[str, Any]) -> tuple[Source, Path]:
     if isinstance(scenario, Mapping):
-        return Source(IN_MEMORY, Document(None, {}), copied(scenario)), Path.cwd()
-    path = resources.find("workloads", str(scenario))
+        return Source(IN_MEMORY, Document(None, {}), _plain(scenario)), Path.cwd()
+    try:
+        path = resources.find("workloads", str(scenario))
+    except OSError:  # a name longer than any file's
+        path = None
     if path is None:
         known = ", ".join(resources.names("workloads"))
+        is_folder = Path(str(scenario)[:4096]).is_dir() if str(scenario).isprintable() else False
+        problem = "is a folder" if is_folder else "no such file"
         raise ScenarioError(
-            [Problem(str(scenario), None, "", "no such file", f"name a scenario file, or an example: {known}")]
+            [Problem(str(scenario), None, "", problem, f"name a scenario file, or an example: {known}")]
         )
     document = read_yaml(path)
     if not isinstance(document.data, dict):
-        what = "is empty" if document.data is None else f"holds a {type(document.data).__name__}, not keys and values"
+        what = "is empty" if document.data is None else "holds no keys with values"
         raise ScenarioError([Problem(str(path), None, "", what, "start from the file that `sim init` writes")])
     return Source(str(path), document, copied(document.data)), path.parent
 
 
+def _plain(scenario: Mapping[str, Any]) -> dict[Any, Any]:
+    try:
+        return dict(copied(scenario))
+    except RecursionError:
+        problem = Problem(IN_MEMORY, None, "", "is nested without end", "give plain keys and values")
+        raise ScenarioError([problem]) from None

@@ -9,84 +9,172 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86400.0}
 DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 BYTES = {f"{prefix}B": factor for prefix, factor in (DECIMAL | BINARY).items()}
 BYTES_PER_SECOND = {f"{unit}/s": factor for unit, factor in BYTES.items()}
-FLOPS = {f"{prefix}{unit}": factor for prefix, factor in (DECIMAL | {"P": 1e15}).items() for unit in ("FLOP/s", "FLOPS")}
+FLOPS = {
+    f"{prefix}{unit}": factor for unit in ("FLOP/s", "FLOPS") for prefix, factor in (DECIMAL | {"P": 1e15}).items()
+}
 RATE = {"/s": 1.0, "req/s": 1.0, "requests/s": 1.0, "Hz": 1.0, "/min": 1 / 60, "req/min": 1 / 60, "/h": 1 / 3600}
 PERCENT = {"%": 0.01}
+COUNT = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
-NUMBER = re.compile(r"([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*)")
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+NUMBER = re.compile(rf"({_NUMBER})\s*(.*)", re.ASCII | re.DOTALL)
+
+
+class UnfitError(ValueError):
+    """A value that a key cannot take, with its cure."""
+
+    def __init__(self, problem: str, cure: str) -> None:
+        self.problem = problem
+        self.cure = cure
+        super().__init__(f"{problem}; {cure}")
+
+
+def shown(value: Any) -> str:
+    """A value as the user wrote it, cut short."""
+    if value is None or isinstance(value, bool):
+        return {None: "nothing", True: "true", False: "false"}[value]
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print integers of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def quantity(value: Any, units: Mapping[str, float]) -> float:
-    """A number, or a text of a number and one of ``units``, in SI base units. Raises ValueError with the units known."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"must be a number or a text such as '5 {_example(units)}', not {_shown(value)}")
+    """A number, or a text of a number and one of ``units``, in SI base units. Raises UnfitError with the units."""
+    cure = f"give a number, or one with a unit: {', '.join(units)}"
     if isinstance(value, str):
         match = NUMBER.fullmatch(value.strip())
         if match is None:
-            raise ValueError(f"{value!r} is not a number with a unit; units known here: {', '.join(units)}")
+            raise UnfitError(f"{shown(value)} is not a number with a unit", cure)
         number, unit = match.groups()
         if unit and unit not in units:
-            raise ValueError(f"unknown unit {unit!r} in {value!r}; units known here: {', '.join(units)}")
-        value = float(number) * (units[unit] if unit else 1.0)
-    if not math.isfinite(value):
-        raise ValueError(f"{value} is not a finite number")
-    return value
+            raise UnfitError(f"unknown unit {shown(unit)} in {shown(value)}", cure)
+        return finite(float(number) / 100 if unit == "%" else float(number) * units.get(unit, 1.0))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UnfitError(f"{shown(value)} is not a number", cure)
+    return finite(value)
 
 
-def _example(units: Mapping[str, float]) -> str:
-    return next(iter(units))
+def finite(value: float) -> float:
+    """``value`` as a float. Raises UnfitError if it is NaN, infinite, or too large to be one."""
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise UnfitError(f"{shown(value)} is not a finite number", "give a finite number")
+    return number
 
 
-def _shown(value: Any) -> str:
-    return "true or false" if isinstance(value, bool) else "nothing" if value is None else f"a {type(value).__name__}"
-
-
-def _typed(units: Mapping[str, float], **bounds: float) -> Any:
-    described = {"description": "A number in SI base units, or a text with one of the units " + ", ".join(units)}
+def _typed(units: Mapping[str, float], what: str, **bounds: float) -> Any:
+    names = "|".join(re.escape(unit) for unit in units)
+    keywords = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
+    number = {"type": "number"} | {keywords[name]: bound for name, bound in bounds.items()}
+    text = {"type": "string", "pattern": rf"^\s*{_NUMBER}\s*({names})?\s*$"}
     return Annotated[
         float,
         BeforeValidator(lambda value: quantity(value, units)),
         Field(**bounds),  # type: ignore[call-overload]
-        WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}], **described}),
+        WithJsonSchema({"anyOf": [number, text], "description": f"{what}, or a text with a unit: {', '.join(units)}"}),
     ]
 
 
+def _share(value: Any) -> float:
+    share = quantity(value, PERCENT)
+    if share > 1:
+        raise UnfitError(
+            f"{shown(value)} is more than the whole", "give a share of at most 1, or a percentage such as '99 %'"
+        )
+    return share
+
+
 def _version(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"a version must be a text: write it in quotes, as in \"{value}\" (0.10 as a number is 0.1)")
-    return value
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UnfitError(f"{shown(value)} is not a version", 'give it as a text, as in version: "0.33"')
+    example = f'"{shown(value)}" (as a number, 0.10 would be 0.1)'
+    raise UnfitError(f"{shown(value)} is a number, and a version is a text", f"put it in quotes: {example}")
 
 
-Seconds = _typed(TIME, ge=0)
-PositiveSeconds = _typed(TIME, gt=0)
-Bytes = _typed(BYTES, gt=0)
-BytesPerSecond = _typed(BYTES_PER_SECOND, gt=0)
-FlopsPerSecond = _typed(FLOPS, gt=0)
-PerSecond = _typed(RATE, gt=0, le=1e6)
-Fraction = _typed(PERCENT, gt=0, le=1)
-Version = Annotated[str, BeforeValidator(_version)]
+def whole(value: Any) -> int:
+    """A whole number, written as one or as 1e3. Raises UnfitError."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    raise UnfitError(f"{shown(value)} is not a whole number", "give a whole number, without a unit")
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UnfitError(f"{shown(value)} is not a number", "give a number, without a unit")
+    return finite(value)
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise UnfitError(f"{shown(value)} is not true or false", "give true or false")
 
 
 def _requests_or_seconds(value: Any) -> int | float:
     """An int counts requests, a text is a time."""
+    number: int | float
     if isinstance(value, int) and not isinstance(value, bool):
-        number: int | float = value
+        number = value
     elif isinstance(value, str):
         number = quantity(value, TIME)
     else:
-        raise ValueError("must be a whole number of requests, or a time such as '30 s'")
+        raise UnfitError(
+            f"{shown(value)} is no number of requests and no time", "give a whole number, or a time such as '30 s'"
+        )
     if number < 0:
-        raise ValueError("must not be negative")
+        raise UnfitError(f"{shown(value)} is negative", "give 0 or more")
     return number
 
 
+Seconds = _typed(TIME, "Seconds", ge=0)
+PositiveSeconds = _typed(TIME, "Seconds", gt=0)
+Bytes = _typed(BYTES, "Bytes (GB is 1e9, GiB is 2^30)", gt=0)
+BytesPerSecond = _typed(BYTES_PER_SECOND, "Bytes per second", gt=0)
+FlopsPerSecond = _typed(FLOPS, "Dense FLOPs per second", gt=0)
+PerSecond = _typed(RATE, "Per second", gt=0, le=1e6)
+Parameters = _typed(COUNT, "A count", gt=0, le=1e15)
+Fraction = Annotated[
+    float,
+    BeforeValidator(_share),
+    Field(gt=0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+                {"type": "string", "pattern": rf"^\s*{_NUMBER}\s*%?\s*$"},
+            ],
+            "description": "A share from 0 to 1, or a text such as 99 %",
+        }
+    ),
+]
+Version = Annotated[str, BeforeValidator(_version)]
+WHOLE = BeforeValidator(whole)
+REAL = BeforeValidator(_real)
+Flag = Annotated[bool, BeforeValidator(_flag)]
 Warmup = Annotated[
     int | float,
     BeforeValidator(_requests_or_seconds),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0},
+                {"type": "string", "pattern": rf"^\s*{_NUMBER}\s*({'|'.join(TIME)})?\s*$"},
+            ],
+            "description": f"Requests, or a text of a time with a unit: {', '.join(TIME)}",
+        }
+    ),
 ]

@@ -8,34 +8,43 @@ from sim.errors import Problem
 from sim.scenario.document import Source, split_path
 from sim.scenario.keys import NOT_YET, ONE_FOR_NOW, REFUSED_KEYS, REFUSED_VALUES
 
-MISSING = object()
-
 
 def refuse(source: Source) -> list[Problem]:
-    """Take refused keys out of the data and say why; refused values are left for the message alone."""
-    problems: list[Problem] = []
-    for key, reason in REFUSED_KEYS.items():
-        parent = _value(source.data, key.rpartition(".")[0])
-        name = key.rpartition(".")[2]
-        if isinstance(parent, dict) and name in parent:
-            what, _, cure = reason.partition("; ")
-            problems.append(source.problem(split_path(key), what, cure))
-            del parent[name]
-    for key, (values, reason) in REFUSED_VALUES.items():
-        value = _value(source.data, key)
-        if isinstance(value, str) and value in values:
-            what, _, cure = reason.partition("; ")
-            problems.append(source.problem(split_path(key), f"{value}: {what}", cure))
-    for key, what in ONE_FOR_NOW.items():
-        value = _value(source.data, key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 1:
-            problems.append(source.problem(split_path(key), f"{what} {NOT_YET}", "use 1, with tensor_parallel or replicas"))
+    """Problems of refused keys, which are taken out of the data, and of refused values, which stay."""
+    return [*_keys(source), *_values(source), *_more_than_one(source)]
+
+
+def _keys(source: Source) -> list[Problem]:
+    problems = []
+    for refused, (problem, cure) in REFUSED_KEYS.items():
+        room, _, name = refused.rpartition(".")
+        section = source.get(split_path(room)) if room else source.data
+        if not isinstance(section, dict):
+            continue
+        for key in [key for key in section if isinstance(key, str) and key.replace("-", "_") == name]:
+            problems.append(source.problem((*split_path(room), key) if room else (key,), problem, cure))
+            del section[key]
     return problems
 
 
-def _value(data: Any, key: str) -> Any:
-    for part in key.split(".") if key else []:
-        if not isinstance(data, dict):
-            return MISSING
-        data = data.get(part, MISSING)
-    return data
+def _values(source: Source) -> list[Problem]:
+    problems = []
+    for key, (values, problem, cure) in REFUSED_VALUES.items():
+        value = source.get(split_path(key))
+        if isinstance(value, str) and value in values:
+            problems.append(source.problem(split_path(key), f"{value}: {problem}", cure))
+    arrivals: Any = source.get(("traffic", "arrivals"))
+    if isinstance(arrivals, dict) and arrivals.get("process") == "closed" and "max_concurrency" in arrivals:
+        problem, cure = "closed arrivals are bounded by concurrency already", "leave it out, and lower concurrency"
+        problems.append(source.problem(("traffic", "arrivals", "max_concurrency"), problem, cure))
+    return problems
+
+
+def _more_than_one(source: Source) -> list[Problem]:
+    problems = []
+    for key, what in ONE_FOR_NOW.items():
+        value = source.get(split_path(key))
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 1:
+            cure = "use 1; deployment.tensor_parallel and replicas take more GPUs"
+            problems.append(source.problem(split_path(key), f"{what} {NOT_YET}", cure))
+    return problems

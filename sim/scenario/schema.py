@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sim.scenario.keys import ALIASES
+from sim.scenario.document import FLAGGED
+from sim.scenario.keys import ALIASES, NEGATED
 from sim.scenario.specs import Scenario
 
-STARTER = '''\
+STARTER = """\
 # A chat assistant on one GPU. Run it:  sim run scenario.yaml
 # Quantities may carry units (50 ms, 10 min, 80 GiB); bare numbers are SI base units. Unknown keys are errors.
 
@@ -41,7 +42,7 @@ slo: {ttft: 1 s, tpot: 50 ms, attainment: 0.99}
 # cost: {model: roofline, efficiency: ideal}    # datasheet peaks and no overheads
 # measure: {warmup: 100, drain: true}           # requests left out at the start
 seed: 0
-'''
+"""
 
 
 def starter_yaml() -> str:
@@ -50,16 +51,27 @@ def starter_yaml() -> str:
 
 
 def scenario_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of a scenario, aliases included."""
+    """JSON Schema (2020-12) of a scenario for editors: units, short forms and an engine's own flags included."""
     schema = Scenario.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Ridgeline scenario"
-    definitions = schema["$defs"]
-    spec_of = {"engine": definitions["EngineSpec"], "deployment": definitions["DeploymentSpec"]}
-    for alias, target in ALIASES.items():
-        room, own = target.split(".")
-        spec_of["engine"]["properties"][alias] = {"description": f"vLLM's name of {target}; see {own} in {room}"}
+    rooms = {room: schema["$defs"][spec.__name__]["properties"] for room, spec in FLAGGED.items()}
+    own = {f"{room}.{name}": dict(described) for room, keys in rooms.items() for name, described in keys.items()}
+    for target, described in own.items():
+        room, name = target.split(".")
+        names = {alias for alias, meant in ALIASES.items() if meant == target}
+        spellings = names | {alias.replace("_", "-") for alias in {name, *names}} - {name}
+        for spelling in sorted(spellings):
+            opposite = "The opposite of" if spelling.replace("-", "_") in NEGATED else "The same as"
+            rooms[room if name in names else "engine"][spelling] = {
+                **{key: value for key, value in described.items() if key not in {"default", "title"}},
+                "description": f"{opposite} {target}",
+            }
+    for name, field in Scenario.model_fields.items():
+        if not field.is_required() and name != "seed":
+            schema["properties"][name] = {"anyOf": [schema["properties"][name], {"type": "null"}]}
     for lengths in ("prompt_tokens", "output_tokens"):
-        field = definitions["TrafficSpec"]["properties"][lengths]
-        field["anyOf"] = [*field.get("anyOf", []), {"type": "integer", "minimum": 1, "description": "a fixed length"}]
+        schema["$defs"]["TrafficSpec"]["properties"][lengths]["anyOf"].append(
+            {"type": "integer", "minimum": 1, "description": "a fixed length"}
+        )
     return schema

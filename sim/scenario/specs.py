@@ -7,10 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from sim.scenario.quantities import (
+    REAL,
+    WHOLE,
     Bytes,
     BytesPerSecond,
+    Flag,
     FlopsPerSecond,
     Fraction,
+    Parameters,
     PerSecond,
     PositiveSeconds,
     Seconds,
@@ -20,9 +24,11 @@ from sim.scenario.quantities import (
 
 MOST_TOKENS = 10_000_000
 MOST_REQUESTS = 100_000_000
-Positive = Annotated[int, Field(gt=0)]
-Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS)]
-Concurrency = Annotated[int, Field(gt=0, le=1_000_000)]
+Positive = Annotated[int, Field(gt=0), WHOLE]
+Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS), WHOLE]
+Concurrency = Annotated[int, Field(gt=0, le=1_000_000), WHOLE]
+One = Annotated[Literal[1], WHOLE]
+MeanTokens = Annotated[float, Field(gt=0, le=MOST_TOKENS), REAL]
 WeightDType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
 PeakDType = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4"]
 KvDType = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
@@ -31,24 +37,31 @@ KvDType = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
 class Spec(BaseModel):
     """Frozen; unknown keys are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class AbstractModel(Spec):
     """A model known by its size alone: weights, no attention, no KV."""
 
-    parameters: Annotated[float, Field(gt=0)]
+    parameters: Parameters
+    """How many, such as 8e9 or ``8 B``."""
     weight_dtype: WeightDType = "bf16"
+    """Of every weight."""
 
 
 class HardwareOverride(Spec):
     """A profile with figures replaced, for what-ifs: ``{profile: h100-sxm, hbm_bytes_per_s: 5 TB/s}``."""
 
     profile: str
+    """A device's name, or a path to a profile."""
     peak_flops_per_s: dict[PeakDType, FlopsPerSecond] = {}
+    """Dense peaks by dtype."""
     hbm_bytes_per_s: BytesPerSecond | None = None
+    """Memory bandwidth."""
     memory_bytes: Bytes | None = None
-    host_slowdown: Annotated[float, Field(gt=0)] | None = None
+    """Memory of one GPU."""
+    host_slowdown: Annotated[float, Field(gt=0, le=1e6), REAL] | None = None
+    """Host overheads are multiplied by this."""
 
 
 class EngineSpec(Spec):
@@ -56,39 +69,63 @@ class EngineSpec(Spec):
 
     name: Literal["vllm"] = "vllm"
     version: Version | None = None
+    """A text, in quotes; blank is the newest. One without a record uses the newest not above it."""
     usage: Literal["server", "offline"] = "server"
+    """vLLM's defaults differ between its API server and offline use."""
     weight_dtype: WeightDType | None = None
+    """What if the weights were quantised: replaces the checkpoint's dtype in linear layers."""
     kv_dtype: KvDType = "auto"
-    max_batched_tokens: Positive | None = None
-    max_sequences: Positive | None = None
-    max_model_len: Positive | None = None
-    block_tokens: Positive | None = None
-    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = None
-    kv_blocks: Annotated[int, Field(gt=1)] | None = None
-    chunked_prefill: bool | None = None
-    prefix_caching: bool | None = None
-    long_prefill_threshold: Annotated[int, Field(ge=0)] | None = None
+    """Of the KV cache; auto is the model's."""
+    max_batched_tokens: Tokens | None = None
+    """Tokens a step may process."""
+    max_sequences: Concurrency | None = None
+    """Requests that run at once."""
+    max_model_len: Tokens | None = None
+    """Prompt and output tokens of the longest request."""
+    block_tokens: Tokens | None = None
+    """Tokens of one KV block."""
+    gpu_memory_utilization: Fraction | None = None
+    """Share of GPU memory the engine takes."""
+    kv_blocks: Annotated[int, Field(gt=1, le=1_000_000_000), WHOLE] | None = None
+    """KV blocks of a replica; replaces the computed capacity."""
+    chunked_prefill: Flag | None = None
+    """Whether a prompt may be spread over several steps."""
+    prefix_caching: Flag | None = None
+    """Whether KV blocks of equal prompt beginnings are shared."""
+    long_prefill_threshold: Annotated[int, Field(ge=0, le=MOST_TOKENS), WHOLE] | None = None
+    """Longer prompts are cut into chunks of this many tokens; 0 cuts none."""
     policy: Literal["fcfs", "priority"] | None = None
-    async_scheduling: bool | None = None
-    cuda_graphs: bool | None = None
-    reserve_full_prompt: bool | None = None
-    watermark: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Who goes first: by arrival, or by priority."""
+    async_scheduling: Flag | None = None
+    """Whether a step is planned while the one before it runs."""
+    cuda_graphs: Flag | None = None
+    """Whether decode batches run as captured graphs, padded to their sizes."""
+    reserve_full_prompt: Flag | None = None
+    """Whether a prompt is admitted only if KV blocks for all of it are free."""
+    watermark: Annotated[float, Field(ge=0, lt=1), REAL] | None = None
+    """Share of KV blocks kept free when requests are admitted."""
 
 
 class DeploymentSpec(Spec):
     """How many GPUs and how they are shared. Pipeline, data and expert parallelism are not built yet: 1 each."""
 
-    replicas: Annotated[int, Field(gt=0, le=10_000)] = 1
-    tensor_parallel: Annotated[int, Field(gt=0, le=1024)] = 1
-    pipeline_parallel: Literal[1] = 1
-    data_parallel: Literal[1] = 1
-    expert_parallel: Literal[1] = 1
+    replicas: Annotated[int, Field(gt=0, le=10_000), WHOLE] = 1
+    """Copies of the engine, each with its own queue and KV cache."""
+    tensor_parallel: Annotated[int, Field(gt=0, le=1024), WHOLE] = 1
+    """GPUs one replica's layers are split over."""
+    pipeline_parallel: One = 1
+    data_parallel: One = 1
+    expert_parallel: One = 1
     router: Literal["round-robin", "random", "least-outstanding", "power-of-two"] = "round-robin"
+    """How requests are spread over replicas."""
 
 
 class Poisson(Spec):
+    """Independent arrivals: exponential gaps of mean 1 / ``rate``."""
+
     process: Literal["poisson"]
     rate: PerSecond
+    """Requests per second, on average."""
     max_concurrency: Concurrency | None = None
 
 
@@ -97,18 +134,24 @@ class Gamma(Spec):
 
     process: Literal["gamma"]
     rate: PerSecond
-    cv: Annotated[float, Field(gt=0)] | None = None
-    burstiness: Annotated[float, Field(gt=0)] | None = None
+    """Requests per second, on average."""
+    cv: Annotated[float, Field(gt=0), REAL] | None = None
+    burstiness: Annotated[float, Field(gt=0), REAL] | None = None
     max_concurrency: Concurrency | None = None
 
 
 class Constant(Spec):
+    """One arrival every 1 / ``rate``."""
+
     process: Literal["constant"]
     rate: PerSecond
+    """Requests per second."""
     max_concurrency: Concurrency | None = None
 
 
 class Burst(Spec):
+    """All requests at once, at time 0."""
+
     process: Literal["burst"]
     max_concurrency: Concurrency | None = None
 
@@ -118,6 +161,7 @@ class Closed(Spec):
 
     process: Literal["closed"]
     concurrency: Concurrency
+    """Clients, and so requests in flight."""
 
 
 class Trace(Spec):
@@ -125,8 +169,10 @@ class Trace(Spec):
 
     process: Literal["trace"]
     path: str
+    """CSV, JSONL or Parquet file, seen from the scenario's folder."""
     format: Literal["auto", "azure", "table"] = "auto"
-    time_scale: Annotated[float, Field(gt=0)] = 1.0
+    """auto tells by the columns."""
+    time_scale: Annotated[float, Field(gt=0), REAL] = 1.0
     max_concurrency: Concurrency | None = None
 
 
@@ -134,6 +180,8 @@ Arrivals = Annotated[Poisson | Gamma | Constant | Burst | Closed | Trace, Field(
 
 
 class Fixed(Spec):
+    """Always ``value``; a bare whole number says the same."""
+
     distribution: Literal["fixed"]
     value: Tokens
 
@@ -150,8 +198,8 @@ class Normal(Spec):
     """Rounded, then clipped to [low, high]."""
 
     distribution: Literal["normal"]
-    mean: Annotated[float, Field(gt=0)]
-    std: Annotated[float, Field(ge=0)]
+    mean: MeanTokens
+    std: Annotated[float, Field(ge=0, le=MOST_TOKENS), REAL]
     low: Tokens = 1
     high: Tokens | None = None
 
@@ -160,9 +208,9 @@ class LogNormal(Spec):
     """``mean`` is the distribution's own mean; its width is ``sigma`` (of the logarithm) or ``p99``; exactly one."""
 
     distribution: Literal["lognormal"]
-    mean: Annotated[float, Field(gt=0)]
-    p99: Annotated[float, Field(gt=0)] | None = None
-    sigma: Annotated[float, Field(ge=0)] | None = None
+    mean: MeanTokens
+    p99: MeanTokens | None = None
+    sigma: Annotated[float, Field(ge=0, le=10), REAL] | None = None
     low: Tokens = 1
     high: Tokens | None = None
 
@@ -172,7 +220,9 @@ class Empirical(Spec):
 
     distribution: Literal["empirical"]
     path: str
+    """Seen from the scenario's folder."""
     column: str
+    """Its name."""
 
 
 def _bare_length(value: Any) -> Any:
@@ -192,20 +242,27 @@ class SharedPrefix(Spec):
     """The first ``tokens`` of every prompt come from one of ``groups`` shared prompts; they add to prompt_tokens."""
 
     tokens: Tokens
-    groups: Annotated[int, Field(gt=0, le=1_000_000)] = 1
+    """Length of a shared prompt."""
+    groups: Annotated[int, Field(gt=0, le=1_000_000), WHOLE] = 1
+    """How many different ones."""
 
 
 class TrafficSpec(Spec):
     """Who sends what and when. ``requests`` or ``duration`` ends the load; a trace may end it itself."""
 
     arrivals: Arrivals
-    requests: Annotated[int, Field(gt=0, le=MOST_REQUESTS)] | None = None
+    requests: Annotated[int, Field(gt=0, le=MOST_REQUESTS), WHOLE] | None = None
+    """How many are sent. With ``duration`` too, whichever is reached first ends the load."""
     duration: PositiveSeconds | None = None
+    """For how long requests are sent."""
     prompt_tokens: Lengths | None = None
+    """Lengths of prompts. In a trace they replace the trace's own."""
     output_tokens: Lengths | None = None
+    """Lengths of outputs. In a trace they replace the trace's own."""
     max_output_tokens: Tokens | None = None
+    """The cap an engine knows of; longer outputs are cut there. Blank: the actual length."""
     shared_prefix: SharedPrefix | None = None
-    priorities: dict[int, Annotated[float, Field(gt=0)]] | None = None
+    priorities: dict[Annotated[int, WHOLE], Annotated[float, Field(gt=0), REAL]] | None = None
     """Weights of priority values (lower is more important); needs ``policy: priority``."""
 
 
@@ -213,9 +270,13 @@ class SloSpec(Spec):
     """What every request should meet; a None bounds nothing. ``attainment`` is the share of requests that must."""
 
     ttft: PositiveSeconds | None = None
+    """Time from sending a request to its first token."""
     tpot: PositiveSeconds | None = None
+    """Time per output token after the first."""
     e2e: PositiveSeconds | None = None
+    """Time from sending a request to its last token."""
     attainment: Fraction = 0.99
+    """Share of requests that must meet all bounds."""
 
 
 class RooflineCost(Spec):
@@ -227,7 +288,8 @@ class RooflineCost(Spec):
 
 class LinearCost(Spec):
     """prefill_step_s x (any prefill) + prefill tokens x prefill_s_per_token + (any decode) x step_s
-    + decodes x step_s_per_sequence + contexts x step_s_per_context_token."""
+    + decodes x step_s_per_sequence + contexts x step_s_per_context_token.
+    """
 
     model: Literal["linear"]
     prefill_step_s: Seconds = 0.0
@@ -242,10 +304,11 @@ Cost = Annotated[RooflineCost | LinearCost, Field(discriminator="model")]
 
 class MeasureSpec(Spec):
     """What counts. ``warmup``: requests (a bare integer) or time (``30 s``) left out at the start; ``drain: false``
-    leaves out what is unfinished when the last request has arrived."""
+    leaves out what is unfinished when the last request has arrived.
+    """
 
     warmup: Warmup = 0
-    drain: bool = True
+    drain: Flag = True
 
 
 def _text_or_mapping(value: Any) -> str:
@@ -264,13 +327,14 @@ class Scenario(Spec):
     """A whole scenario; relative paths start at the folder of its file."""
 
     model: ModelChoice
+    """A preset, a path to a Hugging Face config.json, or {parameters, weight_dtype}."""
     hardware: HardwareChoice
+    """A device, a path to a profile, or {profile, ...} with figures replaced."""
     engine: EngineSpec = EngineSpec()
     deployment: DeploymentSpec = DeploymentSpec()
     traffic: TrafficSpec
     slo: SloSpec = SloSpec()
     cost: Cost = RooflineCost()
     measure: MeasureSpec = MeasureSpec()
-    seed: Annotated[int, Field(ge=0)] = 0
-
-
+    seed: Annotated[int, Field(ge=0, lt=2**63), WHOLE] = 0
+    """Of all random streams; the same scenario and seed give the same tables."""

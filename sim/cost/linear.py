@@ -1,0 +1,36 @@
+"""A step's time as a linear function of its work: for teaching, quick fits and hand-checked worlds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.work import StepTime, StepWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearCost:
+    """Seconds per step, token, sequence and context token.
+
+    Prefill counts as bound by compute and decode by memory, as they are; there is no host.
+    """
+
+    prefill_step_s: float = 0.0
+    prefill_s_per_token: float = 0.0
+    step_s: float = 0.0
+    step_s_per_sequence: float = 0.0
+    step_s_per_context_token: float = 0.0
+
+    def prefill_s(self, tokens: int) -> float:
+        """Prompt tokens of one step."""
+        return self.prefill_step_s + tokens * self.prefill_s_per_token if tokens else 0.0
+
+    def decode_s(self, sequences: int, context_tokens: int = 0) -> float:
+        """One token for each of ``sequences``."""
+        if not sequences:
+            return 0.0
+        return self.step_s + sequences * self.step_s_per_sequence + context_tokens * self.step_s_per_context_token
+
+    def step_time(self, work: StepWork) -> StepTime:
+        """Both, in one step."""
+        decode_s = self.decode_s(work.decode_sequences, work.decode_context_tokens)
+        return StepTime(0.0, self.prefill_s(work.prefill_tokens), decode_s, 0.0, 0.0)

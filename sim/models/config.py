@@ -1,0 +1,80 @@
+"""A ModelSpec from a Hugging Face config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.errors import UnsupportedModel
+from sim.models.families import FAMILIES, TIED_BY_DEFAULT
+from sim.models.fields import Fields
+from sim.models.quantization import TORCH_DTYPES, plain, weight_format
+from sim.models.spec import DType, ModelSpec
+
+
+def from_config(config: Mapping[str, Any], name: str, source: str) -> ModelSpec:
+    """Read a config exactly. Raises UnsupportedModel for an architecture or a field it cannot read."""
+    fields = Fields(config, name)
+    family = FAMILIES.get(fields.model_type)
+    if family is None:
+        raise UnsupportedModel(
+            f"{name}: model_type {fields.model_type or '(missing)'} is not an architecture that can be read",
+            "one of " + ", ".join(sorted(FAMILIES)) + "; or give an abstract model: {parameters: 8e9, weight_dtype: bf16}",
+        )
+    activation = _activation(fields)
+    layers = family(fields)
+    tied = fields.outer("tie_word_embeddings", default=fields.model_type in TIED_BY_DEFAULT)
+    hidden = fields.count("hidden_size")
+    return ModelSpec(
+        name=name,
+        hidden=hidden,
+        vocabulary=fields.count("vocab_size"),
+        layers=layers,
+        tied_embeddings=bool(tied),
+        other_parameters=hidden,
+        weights=weight_format(fields.outer("quantization_config"), activation, len(layers), name),
+        activation_dtype=activation,
+        max_positions=fields.get("max_position_embeddings", "max_sequence_length"),
+        architecture=fields.model_type,
+        source=source,
+        notes=_notes(fields),
+    )
+
+
+def abstract_model(parameters: float, weight_dtype: str) -> ModelSpec:
+    """A model known by its size alone: weights, no attention, no KV."""
+    dtype: DType = weight_dtype  # type: ignore[assignment]
+    return ModelSpec(
+        name=f"{parameters / 1e9:g}e9 parameters",
+        hidden=1,
+        vocabulary=1,
+        layers=(),
+        tied_embeddings=True,
+        other_parameters=0,
+        weights=plain(dtype),
+        activation_dtype=dtype if dtype in TORCH_DTYPES.values() else "bf16",
+        max_positions=None,
+        abstract_parameters=round(parameters),
+        architecture="abstract",
+        source="the scenario",
+    )
+
+
+def _activation(fields: Fields) -> DType:
+    named = str(fields.outer("torch_dtype", "dtype", default="bfloat16")).removeprefix("torch.")
+    if named not in TORCH_DTYPES:
+        raise UnsupportedModel(f"{fields.name}: torch_dtype {named} is not known", "set it to bfloat16 or float16")
+    dtype = TORCH_DTYPES[named]
+    # Engines load FP32 checkpoints in 16 bits.
+    return "bf16" if dtype == "fp32" else dtype
+
+
+def _notes(fields: Fields) -> tuple[str, ...]:
+    notes = []
+    if fields.wrapped:
+        notes.append("the language model alone: other towers (vision, audio) are not counted")
+    if fields.get("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"):
+        notes.append("multi-token-prediction layers are not counted")
+    if fields.get("index_topk_freq", default=1) > 1:
+        notes.append("layers that share an indexer are counted as if each had its own")
+    return tuple(notes)

@@ -1,0 +1,30 @@
+"""Bytes of numbers as stored, scales included."""
+
+from __future__ import annotations
+
+from sim.models.spec import DType
+
+BITS: dict[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4, "mxfp4": 4, "nvfp4": 4}
+
+SCALE_BITS_PER_WEIGHT: dict[str, float] = {
+    "mxfp4": 8 / 32,  # one E8M0 byte per 32 weights (OCP Microscaling 1.0)
+    "nvfp4": 8 / 16,  # one FP8 byte per 16 weights; the FP32 scale of the whole tensor does not count
+}
+INT4_GROUP = 128
+"""Weights per scale (16 bits) and zero point (4 bits) of AWQ and GPTQ where the config does not say."""
+
+
+def bytes_per_element(dtype: str) -> float:
+    """Of the numbers alone, without scales."""
+    return BITS[dtype] / 8
+
+
+def stored_bytes(elements: float, dtype: DType, scale_block: int | None = None) -> float:
+    """Bytes of a weight tensor with its scales. ``scale_block``: int4 group size (weights per scale) or the edge of
+    the square that shares an FP32 scale (fp8)."""
+    bits = float(BITS[dtype]) + SCALE_BITS_PER_WEIGHT.get(dtype, 0.0)
+    if dtype == "int4":
+        bits += 20 / (scale_block or INT4_GROUP)
+    if dtype == "fp8" and scale_block:
+        bits += 32 / scale_block**2
+    return elements * bits / 8

@@ -1,0 +1,253 @@
+"""Parameters and bytes of a model: one function per quantity, used by capacity and timing alike.
+
+Under tensor parallelism query heads, feed-forward columns, experts and the vocabulary divide; keys and values replicate once
+there are more ranks than KV heads; MLA's latent and down-projections, routers and norms are on every rank.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sim.errors import UnsupportedModel
+from sim.models.dtypes import bytes_per_element, stored_bytes
+from sim.models.spec import Attention, DenseFfn, Layer, LatentAttention, LinearAttention, ModelSpec, MoeFfn
+
+INDEX_SCALE_BYTES = 4
+"""An FP32 scale beside each cached FP8 index key (DeepSeek-V3.2's indexer in vLLM)."""
+Part = tuple[float, str]
+"""(parameters, kind of tensor)."""
+
+
+def parameters(spec: ModelSpec) -> int:
+    """Weights of the language model: all experts, both embedding tables, norms and biases."""
+    if spec.abstract_parameters is not None:
+        return spec.abstract_parameters
+    return sum(_layer_parameters(layer) for layer in spec.layers) + _ends(spec)
+
+
+def active_parameters(spec: ModelSpec) -> int:
+    """Weights one token passes: both embedding tables, routers, shared experts and its own routed experts counted."""
+    if spec.abstract_parameters is not None:
+        return spec.abstract_parameters
+    idle = sum(
+        (layer.ffn.experts - layer.ffn.experts_per_token) * (layer.ffn.expert_parameters + layer.ffn.expert_bias_parameters)
+        for layer in spec.layers
+        if isinstance(layer.ffn, MoeFfn)
+    )
+    return parameters(spec) - idle
+
+
+def matmul_flops_per_token(spec: ModelSpec) -> int:
+    """2 x the active weights that multiply a token: all but the input embedding (a look-up) and attention itself."""
+    lookup = 0 if spec.abstract_parameters is not None or spec.tied_embeddings else spec.vocabulary * spec.hidden
+    return 2 * (active_parameters(spec) - lookup)
+
+
+def index_parameters(spec: ModelSpec) -> int:
+    """Weights of sparse attention's indexer: apart from ``parameters``, as published totals leave them out; in the bytes."""
+    return sum(layer.attention.index_parameters for layer in spec.layers if isinstance(layer.attention, LatentAttention))
+
+
+def _ends(spec: ModelSpec) -> int:
+    tables = 1 if spec.tied_embeddings else 2
+    return tables * spec.vocabulary * spec.hidden + spec.other_parameters
+
+
+def _layer_parameters(layer: Layer) -> int:
+    total = layer.norm_parameters
+    if layer.attention is not None:
+        total += layer.attention.parameters
+    if isinstance(layer.ffn, DenseFfn):
+        total += layer.ffn.parameters
+    elif layer.ffn is not None:
+        ffn = layer.ffn
+        total += ffn.experts * (ffn.expert_parameters + ffn.expert_bias_parameters)
+        total += ffn.shared_parameters + ffn.router_parameters
+    return total
+
+
+def weight_bytes(spec: ModelSpec) -> int:
+    """Bytes of all weights as stored, scales included."""
+    return weight_bytes_per_gpu(spec, 1)
+
+
+def weight_bytes_per_gpu(spec: ModelSpec, tensor_parallel: int, pipeline_parallel: int = 1, stage: int | None = None) -> int:
+    """Bytes of weights on one GPU: of a pipeline stage, or of the worst one."""
+    if spec.abstract_parameters is not None:
+        return round(stored_bytes(spec.abstract_parameters / tensor_parallel, spec.weights.attention))
+    if stage is None:
+        return max(
+            weight_bytes_per_gpu(spec, tensor_parallel, pipeline_parallel, index) for index in range(pipeline_parallel)
+        )
+    first, last = stage_layers(spec, pipeline_parallel, stage)
+    parts = [part for layer in spec.layers[first:last] for part in _layer_parts(layer, spec, tensor_parallel)]
+    table = spec.vocabulary * spec.hidden / tensor_parallel
+    is_first, is_last = stage == 0, stage == pipeline_parallel - 1
+    if is_first or (is_last and spec.tied_embeddings):
+        parts.append((table, "embedding"))
+    if is_last:
+        parts.append((spec.other_parameters, "norms"))
+        if not spec.tied_embeddings:
+            parts.append((table, "lm_head"))
+    return round(sum(_bytes(spec, count, kind) for count, kind in parts))
+
+
+def _bytes(spec: ModelSpec, count: float, kind: str) -> float:
+    return stored_bytes(count, getattr(spec.weights, kind), spec.weights.scale_block)
+
+
+def _layer_parts(layer: Layer, spec: ModelSpec, ranks: int) -> list[Part]:
+    """What one rank holds of a layer."""
+    parts: list[Part] = [(layer.norm_parameters, "norms")]
+    if layer.attention is not None:
+        parts.append((_attention_share(layer.attention, spec.hidden, ranks), "attention"))
+    if isinstance(layer.ffn, DenseFfn):
+        parts.append((layer.ffn.parameters / ranks, "dense_ffn"))
+    elif layer.ffn is not None:
+        ffn = layer.ffn
+        parts += [
+            (ffn.experts * ffn.expert_parameters / ranks, "experts"),
+            (ffn.experts * ffn.expert_bias_parameters / ranks, "norms"),
+            (ffn.shared_parameters / ranks, "shared_experts"),
+            (ffn.router_parameters, "router"),
+        ]
+    return parts
+
+
+def _attention_share(attention: Attention | LatentAttention | LinearAttention, hidden: int, ranks: int) -> float:
+    """Parameters of one rank: what divides, and what replicates."""
+    if isinstance(attention, Attention) and not attention.shares_kv:
+        of_keys = hidden * attention.kv_heads * (attention.head_dim + attention.value_head_dim)
+        share = max(1, attention.kv_heads // ranks) / attention.kv_heads
+        return (attention.parameters - of_keys) / ranks + of_keys * share
+    if isinstance(attention, LatentAttention):
+        down = hidden * ((attention.query_lora_rank or 0) + attention.kv_lora_rank + attention.rope_head_dim)
+        return (attention.parameters - down) / ranks + down + attention.index_parameters
+    return attention.parameters / ranks
+
+
+def stage_layers(spec: ModelSpec, pipeline_parallel: int, stage: int) -> tuple[int, int]:
+    """First and one-past-last layer of a stage, as vLLM cuts them: a remainder goes to the middle stages first."""
+    count = len(spec.layers)
+    sizes = [count // pipeline_parallel] * pipeline_parallel
+    for index in range(2, count % pipeline_parallel + 2):
+        sizes[-index] += 1
+    first = sum(sizes[:stage])
+    return first, first + sizes[stage]
+
+
+def kv_dtype_bytes(kv_dtype: str, spec: ModelSpec) -> float:
+    """Bytes of one cached number; ``auto`` is the dtype the model computes in, whatever its weights' dtype."""
+    return bytes_per_element(spec.activation_dtype if kv_dtype == "auto" else kv_dtype)
+
+
+def layer_kv_bytes_per_token(attention: Attention | LatentAttention, tensor_parallel: int, kv_bytes: float) -> float:
+    """Cached bytes of one token in one layer on one rank. MLA: the whole latent on every rank."""
+    if isinstance(attention, LatentAttention):
+        return (attention.kv_lora_rank + attention.rope_head_dim) * kv_bytes
+    if attention.shares_kv:
+        return 0.0
+    heads = max(1, attention.kv_heads // tensor_parallel)
+    return heads * (attention.head_dim + attention.value_head_dim) * kv_bytes
+
+
+def windows(spec: ModelSpec) -> tuple[int, ...]:
+    """Distinct sliding windows of the model, ascending."""
+    found = {layer.attention.window_tokens for layer in spec.layers if isinstance(layer.attention, Attention)}
+    return tuple(sorted(window for window in found if window is not None))
+
+
+def kv_bytes_per_token(
+    spec: ModelSpec,
+    tensor_parallel: int,
+    kv_dtype: str,
+    *,
+    window: int | None | Literal["any"] = "any",
+    layers: tuple[int, int] | None = None,
+) -> int:
+    """Keys and values one token adds on one rank: in layers of one ``window`` (None: that grow for ever), or in all."""
+    kv_bytes = kv_dtype_bytes(kv_dtype, spec)
+    first, last = layers or (0, len(spec.layers))
+    total = 0.0
+    for layer in spec.layers[first:last]:
+        attention = layer.attention
+        if isinstance(attention, Attention | LatentAttention):
+            own = attention.window_tokens if isinstance(attention, Attention) else None
+            if window in ("any", own):
+                total += layer_kv_bytes_per_token(attention, tensor_parallel, kv_bytes)
+    return round(total)
+
+
+def index_bytes_per_token(spec: ModelSpec, layers: tuple[int, int] | None = None) -> int:
+    """Keys of sparse attention's indexer, in FP8 with a scale, on every rank."""
+    first, last = layers or (0, len(spec.layers))
+    return sum(
+        layer.attention.index_head_dim + INDEX_SCALE_BYTES
+        for layer in spec.layers[first:last]
+        if isinstance(layer.attention, LatentAttention) and layer.attention.index_heads
+    )
+
+
+def state_bytes_per_request(spec: ModelSpec, tensor_parallel: int = 1, layers: tuple[int, int] | None = None) -> int:
+    """Fixed state of linear-attention layers, in the dtype the model computes in."""
+    first, last = layers or (0, len(spec.layers))
+    width = bytes_per_element(spec.activation_dtype)
+    total = 0.0
+    for layer in spec.layers[first:last]:
+        if isinstance(layer.attention, LinearAttention):
+            recurrent = 4 if layer.attention.recurrent_state_fp32 else width
+            total += layer.attention.conv_state_elements * width + layer.attention.recurrent_state_elements * recurrent
+    return round(total / tensor_parallel)
+
+
+def kv_bytes_per_request(
+    spec: ModelSpec,
+    context_tokens: int,
+    tensor_parallel: int = 1,
+    kv_dtype: str = "auto",
+    layers: tuple[int, int] | None = None,
+) -> int:
+    """Everything one request of ``context_tokens`` holds on one rank: growing and windowed KV, index keys, state."""
+    growing = kv_bytes_per_token(spec, tensor_parallel, kv_dtype, window=None, layers=layers)
+    total = context_tokens * (growing + index_bytes_per_token(spec, layers))
+    for window in windows(spec):
+        per_token = kv_bytes_per_token(spec, tensor_parallel, kv_dtype, window=window, layers=layers)
+        total += min(context_tokens, window) * per_token
+    return total + state_bytes_per_request(spec, tensor_parallel, layers)
+
+
+def legal_tensor_parallel(spec: ModelSpec, most: int = 64) -> list[int]:
+    """Degrees that divide the query heads of every layer."""
+    heads = query_heads(spec)
+    return [ranks for ranks in range(1, most + 1) if all(count % ranks == 0 for count in heads)]
+
+
+def query_heads(spec: ModelSpec) -> list[int]:
+    """Distinct numbers of heads that tensor parallelism must divide."""
+    return sorted(
+        {
+            layer.attention.heads if isinstance(layer.attention, LinearAttention) else layer.attention.query_heads
+            for layer in spec.layers
+            if layer.attention is not None
+        }
+    )
+
+
+def check_pipeline_parallel(spec: ModelSpec, stages: int) -> None:
+    """Raises UnsupportedModel where there are more stages than layers."""
+    if stages > max(1, len(spec.layers)):
+        raise UnsupportedModel(
+            f"pipeline_parallel {stages} is more than the {len(spec.layers)} layers of {spec.name}",
+            f"use at most {max(1, len(spec.layers))}",
+        )
+
+
+def check_tensor_parallel(spec: ModelSpec, ranks: int) -> None:
+    """Raises UnsupportedModel, with the legal degrees, where ``ranks`` does not divide the heads."""
+    legal = legal_tensor_parallel(spec, max(64, ranks))
+    if ranks not in legal:
+        heads = " and ".join(str(count) for count in query_heads(spec))
+        raise UnsupportedModel(
+            f"tensor_parallel {ranks} does not divide the {heads} attention heads of {spec.name}",
+            f"use one of {', '.join(map(str, legal))}",
+        )
