@@ -39,6 +39,8 @@ class HostTimer:
         self._turn = count()
 
     def prepare(self, call: Call, calls: int) -> Callable[[], float]:
+        """A batch, synchronised before and after."""
+
         def batch() -> float:
             self._synchronise()
             start_s = self._clock()
@@ -82,7 +84,7 @@ def measure(timer: Timer, call: Call, allowance_s: float, clock: Clock = time.pe
 class Budget:
     """Wall time shared by kernels that are still to come; what one leaves, the others get."""
 
-    OVERTIME = 1.1
+    LEAST_SHARE_S = 0.02
 
     def __init__(self, total_s: float, kernels: int, clock: Clock = time.perf_counter) -> None:
         self.total_s = total_s
@@ -92,14 +94,16 @@ class Budget:
 
     @property
     def spent_s(self) -> float:
+        """Since the budget was opened."""
         return self._clock() - self._start_s
 
     @property
     def exhausted(self) -> bool:
-        return self.spent_s > self.total_s * self.OVERTIME
+        """Whether all of it is spent."""
+        return self.spent_s > self.total_s
 
     def next_share_s(self) -> float:
-        """Seconds the next kernel may take."""
+        """Seconds the next kernel may take; never nothing, for a curve may still want its first samples."""
         share_s = max(0.0, self.total_s - self.spent_s) / max(1, self._left)
         self._left -= 1
-        return share_s
+        return max(share_s, self.LEAST_SHARE_S)

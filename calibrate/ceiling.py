@@ -20,12 +20,12 @@ class Ceiling(NamedTuple):
     bytes_per_s: float
 
 
-class FitRefused(RidgelineError):
+class FitError(RidgelineError):
     """A curve that promises more than the device was ever seen to do, or too few samples for one."""
 
 
 def refuse_gemm_above(curve: GemmCurve, rates: Rates, ceiling: Ceiling) -> None:
-    """Raise FitRefused if a very large or a one-token product would beat what was measured."""
+    """Raise FitError if a very large or a one-token product would beat what was measured."""
     large = Gemm(dtype="bf16", tokens=2**16, depth=2**14, columns=2**16)
     single = Gemm(dtype="bf16", tokens=1, depth=2**14, columns=2**16)
     _refuse("gemm", large.flops / gemm_seconds(curve, [large], rates)[0], ceiling.flops_per_s, "FLOP/s")
@@ -33,14 +33,14 @@ def refuse_gemm_above(curve: GemmCurve, rates: Rates, ceiling: Ceiling) -> None:
 
 
 def refuse_decode_above(curve: DecodeAttentionCurve, rates: Rates, ceiling: Ceiling) -> None:
-    """Raise FitRefused if a very large batch would read its keys and values faster than memory was seen to."""
+    """Raise FitError if a very large batch would read its keys and values faster than memory was seen to."""
     large = DecodeAttention(dtype="bf16", sequences=1024, heads=8, kv_heads=8, head_dim=128, context_tokens=2**17)
     seconds = decode_seconds(curve, [large], rates)[0]
     _refuse("decode_attention", large.cold_bytes / seconds, ceiling.bytes_per_s, "bytes/s")
 
 
 def refuse_prefill_above(curve: PrefillAttentionCurve, rates: Rates, ceiling: Ceiling) -> None:
-    """Raise FitRefused if a very long prompt would be attended to faster than products were seen to run."""
+    """Raise FitError if a very long prompt would be attended to faster than products were seen to run."""
     large = PrefillAttention(dtype="bf16", sequences=64, heads=128, head_dim=128, tokens=2**17)
     seconds = prefill_seconds(curve, [large], rates)[0]
     _refuse("prefill_attention", large.flops / seconds, ceiling.flops_per_s, "FLOP/s")
@@ -48,7 +48,7 @@ def refuse_prefill_above(curve: PrefillAttentionCurve, rates: Rates, ceiling: Ce
 
 def _refuse(name: str, predicted: float, measured: float, unit: str) -> None:
     if predicted > ABOVE * measured:
-        raise FitRefused(
+        raise FitError(
             f"the fitted {name} curve promises {predicted:.4g} {unit}, the highest measured is {measured:.4g}\n"
             "  cure: measure again on an idle device, without --quick"
         )

@@ -45,7 +45,7 @@ def run(
         typer.Option(
             "--base",
             metavar="PROFILE",
-            help="Take datasheet figures (peaks, links, price) from this profile; by default the shipped one of the device.",
+            help="Profile with the datasheet figures (peaks, links, price); by default the shipped one of this device.",
         ),
     ] = None,
 ) -> None:

@@ -42,9 +42,11 @@ class TorchDevice:
 
     @property
     def kind(self) -> str:
+        """Its name in torch."""
         return self.facts.kind
 
     def timer(self) -> Timer:
+        """The most exact timer this kind of device has."""
         if self.kind == "cuda":
             return CudaTimer(self.torch)
         return HostTimer(self.synchroniser())
@@ -65,6 +67,7 @@ class CudaTimer:
         self._turn = count()
 
     def prepare(self, call: Call, calls: int) -> Callable[[], float]:
+        """A batch between two events; single calls are not captured: they warm the kernel up."""
         cuda = self._torch.cuda
         run = self._captured(call, calls) if calls > 1 else None
         run = run or self._eager(call, calls)
@@ -121,6 +124,7 @@ def open_device(kind: str) -> TorchDevice:
 
 
 def import_torch() -> Any:
+    """The torch module. Raises RidgelineError with the command that installs it."""
     try:
         import scipy.optimize  # noqa: F401 - the fits need it after measuring: better to know before
         import torch

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from calibrate.ceiling import Ceiling, FitRefused, refuse_decode_above, refuse_gemm_above, refuse_prefill_above
+from calibrate.ceiling import Ceiling, FitError, refuse_decode_above, refuse_gemm_above, refuse_prefill_above
 from calibrate.kernels import DecodeAttention, Gemm, Kernel, PrefillAttention, Sample
 from calibrate.predict import Floats, Rates, decode_seconds, gemm_seconds, prefill_seconds
 from sim.hardware.profile import (
@@ -29,7 +29,8 @@ OUTLIER = 0.1
 """Relative errors beyond this weigh less than their square."""
 PULL = 0.01
 """A weak pull towards the starting values settles what the samples say nothing about."""
-LEAST_SAMPLES = 4
+LEAST_FIGURE = 1e-9
+LEAST_SAMPLES = 6
 LEAST_HELD_OUT = 3
 LAUNCH_S = (1e-8, 1e-2)
 SHARE = (1e-3, 1.0)
@@ -79,7 +80,6 @@ def fit_gemm(samples: Sequence[Sample], rates: Rates, ceiling: Ceiling) -> Fit[G
     """Launch, both efficiencies, tile padding, narrow outputs, and the softness of the ridge."""
     memory, compute = _shares(rates, ceiling)
     parameters = {
-        "launch_s": _launch(samples),
         "memory": memory,
         "compute": compute,
         "pad_tokens": _Parameter(4.0, 0.0, 512.0, 1.0),
@@ -95,7 +95,6 @@ def fit_decode(samples: Sequence[Sample], rates: Rates, ceiling: Ceiling) -> Fit
     """Launch, bandwidth, filling the device with heads, and a cost per sequence; compute only where it shows."""
     memory, compute = _shares(rates, ceiling)
     parameters = {
-        "launch_s": _launch(samples),
         "memory": memory,
         "per_sequence_s": _Parameter(1e-8, 0.0, 1e-3, 1e-9),
         "head_fill": _Parameter(1.0, 0.0, 256.0, 0.1),
@@ -113,7 +112,6 @@ def fit_prefill(samples: Sequence[Sample], rates: Rates, ceiling: Ceiling) -> Fi
     """Launch, both efficiencies, and the ramps of short prompts and few heads."""
     memory, compute = _shares(rates, ceiling)
     parameters = {
-        "launch_s": _launch(samples),
         "memory": memory,
         "compute": compute,
         "ramp_tokens": _Parameter(8.0, 0.0, 8192.0, 1.0),
@@ -153,11 +151,11 @@ def _fit(
     fitted = [sample for sample in kept if not sample.kernel.held_out]
     held_out = [sample for sample in kept if sample.kernel.held_out]
     if len(fitted) < LEAST_SAMPLES:
-        raise FitRefused(
+        raise FitError(
             f"{name}: {len(fitted)} usable samples, a curve needs {LEAST_SAMPLES}\n"
             "  cure: measure without --quick, with more free memory, or on an idle device"
         )
-    curve = _solve(make, predict, parameters, fitted, rates)
+    curve = _solve(make, predict, {"launch_s": _launch(fitted), **parameters}, fitted, rates)
     return Fit(
         curve=curve,
         fitted=len(fitted),
@@ -211,7 +209,7 @@ def _shares(rates: Rates, ceiling: Ceiling) -> tuple[_Parameter, _Parameter]:
 
 def _launch(samples: Sequence[Sample]) -> _Parameter:
     """No launch takes longer than the fastest kernel."""
-    fastest_s = min((sample.seconds for sample in samples), default=LAUNCH_S[1])
+    fastest_s = min(sample.seconds for sample in samples)
     high = min(max(fastest_s, 10 * LAUNCH_S[0]), LAUNCH_S[1])
     return _Parameter(high / 2, LAUNCH_S[0], high)
 
@@ -227,8 +225,12 @@ def _median_error(predict: Predict[Curve, Any], curve: Curve, samples: Sequence[
 
 
 def rounded(curve: Curve, digits: int = 4) -> Curve:
-    """The curve with figures of ``digits`` digits: more would pretend."""
+    """The curve with figures of ``digits`` digits, and 0 for what is less than a nanosecond or nothing at all."""
     names = getattr(curve, "__dataclass_fields__", {})
     values = {name: getattr(curve, name) for name in names}
-    short = {name: float(f"{value:.{digits}g}") for name, value in values.items() if isinstance(value, float)}
+    short = {
+        name: float(f"{value:.{digits}g}") if value >= LEAST_FIGURE else 0.0
+        for name, value in values.items()
+        if isinstance(value, float)
+    }
     return replace(curve, **short)  # type: ignore[type-var]

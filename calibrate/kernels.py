@@ -23,22 +23,27 @@ class Stream:
     buffer_bytes: int
     dtype: str = "fp32"
     held_out: bool = False
+    curve: ClassVar[str] = "bandwidth"
     flops: ClassVar[int] = 0
 
     @property
     def traffic_bytes(self) -> int:
+        """Bytes the kernel must move at the least."""
         return self.buffer_bytes * (2 if self.kind == "copy" else 1)
 
     @property
     def cold_bytes(self) -> int:
+        """Operands that come from memory."""
         return self.buffer_bytes
 
     @property
     def warm_bytes(self) -> int:
+        """Operands beside those, which may be in cache."""
         return self.buffer_bytes if self.kind == "copy" else 0
 
     @property
     def label(self) -> str:
+        """What the progress bar shows."""
         return f"{self.kind} {self.buffer_bytes / 2**20:.0f} MiB"
 
 
@@ -53,26 +58,32 @@ class Elementwise:
     dtype: str
     tokens: int
     held_out: bool = False
+    curve: ClassVar[str] = "elementwise"
     flops: ClassVar[int] = 0
 
     @property
     def row_bytes(self) -> int:
+        """One operand."""
         return self.tokens * HIDDEN * ELEMENT_BYTES[self.dtype]
 
     @property
     def traffic_bytes(self) -> int:
+        """Bytes the kernel must move at the least."""
         return self.row_bytes * (3 if self.kind == "add" else 2)
 
     @property
     def cold_bytes(self) -> int:
+        """Operands that come from memory."""
         return self.row_bytes
 
     @property
     def warm_bytes(self) -> int:
+        """Operands beside those, which may be in cache."""
         return self.traffic_bytes - self.row_bytes
 
     @property
     def label(self) -> str:
+        """What the progress bar shows."""
         return f"{self.kind} {self.dtype} {self.tokens} x {HIDDEN}"
 
 
@@ -88,6 +99,7 @@ class Launch:
     cold_bytes: ClassVar[int] = 4
     warm_bytes: ClassVar[int] = 4
     label: ClassVar[str] = "kernel launch"
+    curve: ClassVar[str] = "launch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,23 +115,33 @@ class Gemm:
 
     @property
     def flops(self) -> int:
+        """Multiplications and additions."""
         return 2 * self.tokens * self.depth * self.columns
 
     @property
     def cold_bytes(self) -> int:
+        """Operands that come from memory."""
         return self.depth * self.columns * ELEMENT_BYTES[self.dtype]
 
     @property
     def warm_bytes(self) -> int:
+        """Operands beside those, which may be in cache."""
         size = ELEMENT_BYTES[self.dtype]
         return self.tokens * (self.depth * size + self.columns * (4 if self.dtype == "int8" else max(2, size)))
 
     @property
     def traffic_bytes(self) -> int:
+        """Bytes the kernel must move at the least."""
         return self.cold_bytes + self.warm_bytes
 
     @property
+    def curve(self) -> str:
+        """The curve it is a sample of."""
+        return f"gemm.{self.dtype}"
+
+    @property
     def label(self) -> str:
+        """What the progress bar shows."""
         return f"gemm {self.dtype} {self.tokens} x {self.depth} x {self.columns}"
 
 
@@ -138,6 +160,7 @@ class DecodeAttention:
 
     @property
     def flops(self) -> int:
+        """Multiplications and additions."""
         return 4 * self.sequences * self.heads * self.head_dim * self.context_tokens
 
     @property
@@ -154,10 +177,17 @@ class DecodeAttention:
 
     @property
     def traffic_bytes(self) -> int:
+        """Bytes the kernel must move at the least."""
         return self.cold_bytes
 
     @property
+    def curve(self) -> str:
+        """The curve it is a sample of."""
+        return f"decode_attention.{self.head_dim}"
+
+    @property
     def label(self) -> str:
+        """What the progress bar shows."""
         heads = f"{self.heads}/{self.kv_heads} heads of {self.head_dim}"
         return f"decode attention {self.dtype} {self.sequences} x {self.context_tokens}, {heads}"
 
@@ -186,14 +216,22 @@ class PrefillAttention:
 
     @property
     def cold_bytes(self) -> int:
+        """Operands that come from memory."""
         return self.traffic_bytes // 4
 
     @property
     def warm_bytes(self) -> int:
+        """Operands beside those, which may be in cache."""
         return self.traffic_bytes - self.cold_bytes
 
     @property
+    def curve(self) -> str:
+        """The curve it is a sample of."""
+        return f"prefill_attention.{self.head_dim}"
+
+    @property
     def label(self) -> str:
+        """What the progress bar shows."""
         return f"prefill attention {self.dtype} {self.sequences} x {self.tokens}, {self.heads} heads of {self.head_dim}"
 
 

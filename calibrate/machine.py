@@ -16,6 +16,7 @@ UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def cpu_name() -> str:
+    """The processor's product name."""
     if sys.platform == "darwin":
         return _sysctl("machdep.cpu.brand_string") or platform.machine()
     names = [line.partition(":")[2].strip() for line in _lines(PROCESSORS) if line.startswith("model name")]
@@ -23,11 +24,13 @@ def cpu_name() -> str:
 
 
 def cpu_vendor(name: str) -> str:
+    """Who makes the processor of this name."""
     known = {"amd": "AMD", "epyc": "AMD", "ryzen": "AMD", "intel": "Intel", "xeon": "Intel", "apple": "Apple"}
     return next((vendor for word, vendor in known.items() if word in name.lower()), "unknown")
 
 
 def architecture() -> str:
+    """The instruction set."""
     return platform.machine()
 
 

@@ -22,6 +22,7 @@ class Rates(NamedTuple):
 
 
 def gemm_seconds(curve: GemmCurve, kernels: Sequence[Gemm], rates: Rates) -> Floats:
+    """Seconds of products whose weights come from memory."""
     m, n, k = _columns([(g.tokens, g.columns, g.depth) for g in kernels])
     traffic = _column([g.traffic_bytes for g in kernels])
     memory_s = traffic / (rates.bytes_per_s * curve.memory)
@@ -31,19 +32,24 @@ def gemm_seconds(curve: GemmCurve, kernels: Sequence[Gemm], rates: Rates) -> Flo
 
 
 def decode_seconds(curve: DecodeAttentionCurve, kernels: Sequence[DecodeAttention], rates: Rates) -> Floats:
+    """Seconds of decode attention."""
     sequences, heads = _columns([(d.sequences, d.kv_heads) for d in kernels])
     kv_bytes, flops = _columns([(d.cold_bytes, d.flops) for d in kernels])
     fill = 1 + curve.head_fill / (sequences * heads)
-    seconds = curve.launch_s + kv_bytes / (rates.bytes_per_s * curve.memory) * fill + curve.per_sequence_s * sequences
+    seconds: Floats = (
+        curve.launch_s + kv_bytes / (rates.bytes_per_s * curve.memory) * fill + curve.per_sequence_s * sequences
+    )
     return seconds if curve.compute is None else seconds + flops / (rates.flops_per_s * curve.compute)
 
 
 def prefill_seconds(curve: PrefillAttentionCurve, kernels: Sequence[PrefillAttention], rates: Rates) -> Floats:
+    """Seconds of causal attention over whole prompts."""
     tokens, heads = _columns([(p.tokens, p.sequences * p.heads) for p in kernels])
     traffic, flops = _columns([(p.traffic_bytes, p.flops) for p in kernels])
     ramps = (1 + curve.ramp_tokens / tokens) * (1 + curve.head_ramp / heads)
     compute_s = flops / (rates.flops_per_s * curve.compute) * ramps
-    return curve.launch_s + compute_s + traffic / (rates.bytes_per_s * curve.memory)
+    seconds: Floats = curve.launch_s + compute_s + traffic / (rates.bytes_per_s * curve.memory)
+    return seconds
 
 
 def _soft_maximum(a: Floats, b: Floats, softness: float) -> Floats:
@@ -51,7 +57,8 @@ def _soft_maximum(a: Floats, b: Floats, softness: float) -> Floats:
     larger, smaller = np.maximum(a, b), np.minimum(a, b)
     if np.isinf(softness):
         return larger
-    return larger * np.power(1 + np.power(smaller / larger, softness), 1 / softness)
+    soft: Floats = larger * np.power(1 + np.power(smaller / larger, softness), 1 / softness)
+    return soft
 
 
 def _columns(rows: Sequence[tuple[int, ...]]) -> Floats:

@@ -9,7 +9,7 @@ from calibrate.bench import Timer, measure
 from calibrate.kernels import DecodeAttention, Gemm
 from calibrate.workbench import TORCH_NAMES, Workbench
 
-PROBE = {"tokens": 64, "depth": 1024, "columns": 1024}
+PROBE_TOKENS, PROBE_WIDTH = 64, 1024
 PROBE_S = 0.1
 TOLERANCE = 0.1
 """Of the largest value; a wrong layout or a missing scale is off by far more."""
@@ -55,7 +55,7 @@ def _product_s(bench: Workbench, timer: Timer, dtype: str) -> float | None:
     torch = bench.torch
     if not hasattr(torch, TORCH_NAMES[dtype]):
         raise AttributeError(f"this torch has no {TORCH_NAMES[dtype]}")
-    kernel = Gemm(dtype=dtype, **PROBE)
+    kernel = Gemm(dtype=dtype, tokens=PROBE_TOKENS, depth=PROBE_WIDTH, columns=PROBE_WIDTH)
     call = bench.call(kernel)
     if not _right(bench, kernel, call(0)):
         return None

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calibrate.ceiling import Ceiling
 from calibrate.device import DeviceFacts
-from calibrate.fit import Fit, elementwise_share, fit_decode, fit_gemm, fit_prefill, moe_from_gemm, rounded
-from calibrate.kernels import DecodeAttention, Kernel, PrefillAttention, Sample
-from calibrate.predict import Rates
-from sim.errors import RidgelineError
-from sim.hardware import Efficiency, GemmCurve, HardwareProfile, HostProfile
-from sim.hardware.guards import SPARSE_RATIO
-from sim.hardware.profile import CLOCK_MARGIN
-
-FAMILIES = ("bandwidth", "elementwise", "gemm", "decode_attention", "prefill_attention")
-BANDWIDTH_MARGIN = 1.05
-"""Measured bandwidth may exceed a datasheet's by this before the datasheet is taken for another device's."""
+from calibrate.fit import moe_from_gemm, rounded
+from calibrate.fitting import Fits
+from calibrate.kernels import Sample
+from sim.hardware import Efficiency, HardwareProfile, HostProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,75 +24,6 @@ class Provenance:
     command: str
     decode_kernel: str
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Fits:
-    """All curves, by dtype and head size."""
-
-    rates: Mapping[str, Rates]
-    gemm: Mapping[str, Fit[Any]]
-    decode_attention: Mapping[int, Fit[Any]]
-    prefill_attention: Mapping[int, Fit[Any]]
-    elementwise_memory: float
-    notes: tuple[str, ...] = field(default=())
-
-    def rows(self) -> dict[str, Fit[Any]]:
-        """Fits by their key in ``efficiency.error``."""
-        families = {
-            "gemm": self.gemm,
-            "decode_attention": self.decode_attention,
-            "prefill_attention": self.prefill_attention,
-        }
-        return {f"{family}.{key}": fit for family, fits in families.items() for key, fit in fits.items()}
-
-
-def round_up(value: float, digits: int = 3) -> float:
-    """Up to ``digits`` digits: a ceiling must not lie below what was measured."""
-    step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
-    return float(f"{math.ceil(value / step * (1 - 1e-12)) * step:.{digits}g}")
-
-
-def best_bandwidth(samples: Sequence[Sample]) -> float:
-    """The better of copying and reading, bytes/s."""
-    return max(s.kernel.traffic_bytes / s.seconds for s in samples if s.kernel.family == "bandwidth")
-
-
-def best_products(samples: Sequence[Sample]) -> dict[str, float]:
-    """The highest rate of any product, FLOP/s by dtype."""
-    best: dict[str, float] = {}
-    for sample in samples:
-        if sample.kernel.family == "gemm":
-            rate = sample.kernel.flops / sample.seconds
-            best[sample.kernel.dtype] = max(rate, best.get(sample.kernel.dtype, 0.0))
-    return best
-
-
-def fit_all(samples: Sequence[Sample], base: HardwareProfile | None) -> Fits:
-    """Every curve, as shares of the base's datasheet figures, or of the measured ceilings where there is no base."""
-    for family in FAMILIES:
-        if not _of(samples, family):
-            raise RidgelineError(
-                f"no {family} kernel could be measured\n  cure: free memory, or measure without --quick"
-            )
-    bandwidth, products = best_bandwidth(samples), best_products(samples)
-    rates, notes = _rates(bandwidth, products, base)
-    gemm = {
-        dtype: fit_gemm(
-            _of(samples, "gemm", dtype=dtype), rate, Ceiling(round_up(products[dtype]), round_up(bandwidth))
-        )
-        for dtype, rate in rates.items()
-    }
-    attention: dict[str, dict[int, Fit[Any]]] = {}
-    for family, fit in (("decode_attention", fit_decode), ("prefill_attention", fit_prefill)):
-        by_head = _by_head_dim(samples, family)
-        attention[family] = {
-            head_dim: fit(own, rates[_dtype(own)], Ceiling(round_up(products[_dtype(own)]), round_up(bandwidth)))
-            for head_dim, own in by_head.items()
-        }
-    reference = next(iter(rates.values())).bytes_per_s
-    share = elementwise_share(_of(samples, "elementwise"), reference)
-    return Fits(rates, gemm, attention["decode_attention"], attention["prefill_attention"], share, tuple(notes))
 
 
 def build_profile(
@@ -197,48 +118,13 @@ def _source(samples: Sequence[Sample], fits: Fits, provenance: Provenance, base:
         parts += ["experts (moe) are derived from the gemm curves, not measured", "no all-reduce: one device"]
     else:
         parts += [
-            f"datasheet figures, experts (moe), all-reduce, the mixed-step factor and rows of other dtypes and head sizes "
-            f"are those of the profile {base.name}: {base.efficiency.source}"
+            f"all else (datasheet figures, moe, all-reduce, mixed steps, other dtypes and heads) as in {base.name}",
+            f"whose curves are {base.efficiency.source}",
         ]
     cached = sum(fit.cached for fit in fits.rows().values())
     if cached:
         parts.append(f"{cached} kernels ran from cache and were left out")
     return "; ".join(parts)
-
-
-def _rates(
-    bandwidth: float, products: Mapping[str, float], base: HardwareProfile | None
-) -> tuple[dict[str, Rates], list[str]]:
-    """Peak and bandwidth per dtype, and what had to be left out."""
-    if base is None:
-        peaks, notes = _without_sparse({dtype: round_up(rate) for dtype, rate in products.items()})
-        return {dtype: Rates(peak, round_up(bandwidth)) for dtype, peak in peaks.items()}, notes
-    if bandwidth > BANDWIDTH_MARGIN * base.hbm_bytes_per_s:
-        raise _other_device(base, "bandwidth", bandwidth, base.hbm_bytes_per_s, "bytes/s")
-    for dtype, rate in products.items():
-        if rate > CLOCK_MARGIN * base.peak_flops_per_s[dtype]:
-            raise _other_device(base, f"{dtype} rate", rate, base.peak_flops_per_s[dtype], "FLOP/s")
-    return {dtype: Rates(base.peak_flops_per_s[dtype], base.hbm_bytes_per_s) for dtype in products}, []
-
-
-def _without_sparse(peaks: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
-    """Without an fp8 figure that no dense product reaches beside its 16-bit one: that one was not at its best."""
-    half = peaks.get("bf16", peaks.get("fp16"))
-    if half is None:
-        raise RidgelineError(
-            "no 16-bit product could be measured\n  cure: measure without --quick, or on an idle device"
-        )
-    if peaks.get("fp8", 0.0) <= SPARSE_RATIO * half:
-        return dict(peaks), []
-    kept = {dtype: peak for dtype, peak in peaks.items() if dtype != "fp8"}
-    return kept, [f"fp8 left out: {peaks['fp8'] / half:.2f} times the 16-bit rate, which was disturbed"]
-
-
-def _other_device(base: HardwareProfile, what: str, measured: float, datasheet: float, unit: str) -> RidgelineError:
-    return RidgelineError(
-        f"--base {base.name}: the measured {what} is {measured:.4g} {unit}, its datasheet says {datasheet:.4g}\n"
-        "  cure: give the profile of this device, or none, so that the measured ceilings become the peaks"
-    )
 
 
 def _host(date: str) -> HostProfile:
@@ -248,23 +134,3 @@ def _host(date: str) -> HostProfile:
         date=date,
         calibrated=False,
     )
-
-
-def _of(samples: Sequence[Sample], family: str, dtype: str | None = None) -> list[Sample]:
-    return [s for s in samples if s.kernel.family == family and dtype in {None, s.kernel.dtype}]
-
-
-def _by_head_dim(samples: Sequence[Sample], family: str) -> dict[int, list[Sample]]:
-    grouped: dict[int, list[Sample]] = {}
-    for sample in _of(samples, family):
-        grouped.setdefault(_head_dim(sample.kernel), []).append(sample)
-    return grouped
-
-
-def _head_dim(kernel: Kernel) -> int:
-    assert isinstance(kernel, DecodeAttention | PrefillAttention), kernel
-    return kernel.head_dim
-
-
-def _dtype(samples: Sequence[Sample]) -> str:
-    return samples[0].kernel.dtype

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from calibrate.fit import Fit
+from calibrate.fitting import Fits
 from calibrate.kernels import Sample
-from calibrate.profile import Fits
 from sim.hardware import HardwareProfile
 
 
@@ -22,29 +23,29 @@ def print_report(
     peaks = ", ".join(f"{dtype} {peak / 1e12:.4g}" for dtype, peak in profile.peak_flops_per_s.items())
     console.print(f"{profile.product}: peaks {peaks} TFLOP/s; memory {profile.hbm_bytes_per_s / 1e9:.4g} GB/s")
     console.print(_table(samples, fits))
+    console.print(
+        f"{len(samples)} kernels; memory, compute: shares of the peaks; error, unseen: medians over the shapes "
+        "fitted and over shapes the fit never saw; spread: of the repeats of a kernel"
+    )
     for line in skipped:
         console.print(f"left out: {line}", markup=False, highlight=False)
 
 
 def _table(samples: Sequence[Sample], fits: Fits) -> Table:
-    table = Table("measured", "kernels", "best", "fit", "error", "on unseen", "spread")
+    table = Table(
+        "", "best", "memory", "compute", "launch", "error", "unseen", "spread", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     for kind in ("copy", "read"):
         own = [sample for sample in samples if getattr(sample.kernel, "kind", None) == kind]
-        table.add_row(kind, str(len(own)), _best(own), "", "", "", _spread(own))
+        table.add_row(kind, _best(own), "", "", "", "", "", _spread(own))
     launches = [sample for sample in samples if sample.kernel.family == "launch"]
-    table.add_row("launch", str(len(launches)), _seconds(launches), "", "", "", _spread(launches))
+    table.add_row("launch", "", "", "", _seconds(launches), "", "", _spread(launches))
     own = [sample for sample in samples if sample.kernel.family == "elementwise"]
-    share = f"memory {fits.elementwise_memory:.2f}"
-    table.add_row("elementwise", str(len(own)), _best(own), share, "", "", _spread(own))
+    table.add_row("elementwise", _best(own), f"{fits.elementwise_memory:.2f}", "", "", "", "", _spread(own))
     for key, fit in fits.rows().items():
-        own = [sample for sample in samples if _key(sample) == key]
-        table.add_row(key, str(len(own)), _best(own), _curve(fit), *_errors(fit), _spread(own))
+        own = [sample for sample in samples if sample.kernel.curve == key]
+        table.add_row(key.replace("_attention.", " "), _best(own), *_curve(fit), *_errors(fit), _spread(own))
     return table
-
-
-def _key(sample: Sample) -> str:
-    kernel = sample.kernel
-    return f"{kernel.family}.{getattr(kernel, 'head_dim', kernel.dtype)}"
 
 
 def _best(samples: Sequence[Sample]) -> str:
@@ -60,14 +61,14 @@ def _seconds(samples: Sequence[Sample]) -> str:
     return f"{samples[0].seconds * 1e6:.2f} us" if samples else "-"
 
 
-def _curve(fit: Fit[Any]) -> str:
-    compute = "" if fit.curve.compute is None else f", compute {fit.curve.compute:.2f}"
-    return f"memory {fit.curve.memory:.2f}{compute}, launch {fit.curve.launch_s * 1e6:.1f} us"
+def _curve(fit: Fit[Any]) -> tuple[str, str, str]:
+    compute = "" if fit.curve.compute is None else f"{fit.curve.compute:.2f}"
+    return f"{fit.curve.memory:.2f}", compute, f"{fit.curve.launch_s * 1e6:.1f} us"
 
 
 def _errors(fit: Fit[Any]) -> tuple[str, str]:
-    unseen = "-" if fit.held_out_error is None else f"{fit.held_out_error:.1%} of {fit.held_out}"
-    return f"{fit.fitted_error:.1%} of {fit.fitted}", unseen
+    """Median errors on the shapes fitted, and on those the fit never saw."""
+    return f"{fit.fitted_error:.1%}", "-" if fit.held_out_error is None else f"{fit.held_out_error:.1%}"
 
 
 def _spread(samples: Sequence[Sample]) -> str:

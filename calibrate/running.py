@@ -11,13 +11,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from calibrate import kernels
 from calibrate.bench import Budget, Timer
 from calibrate.device import TorchDevice, open_device
-from calibrate.kernels import Kernel, plan
+from calibrate.fitting import Fits, fit_all
+from calibrate.kernels import FULL, QUICK, Grid, Kernel, plan
 from calibrate.known import matching_profile
 from calibrate.probing import prefers_products, usable_dtypes
-from calibrate.profile import Fits, Provenance, build_profile, fit_all
+from calibrate.profile import Provenance, build_profile
 from calibrate.session import Progress, Session, run_plan
 from calibrate.workbench import MOST_POOL_BYTES, Workbench
 from sim.errors import RidgelineError
@@ -25,7 +25,7 @@ from sim.hardware import HardwareProfile, load_profile, save_profile
 
 QUICK_S, FULL_S = 42.0, 500.0
 """Measuring time; loading torch and fitting come on top, within 60 s and 10 min."""
-QUICK_POOL_BYTES = 2**30
+QUICK_POOL_BYTES = 2**29
 DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8")
 LEAST_FREE_BYTES = 2**29
 
@@ -41,9 +41,12 @@ class Request:
     base: str | None
     budget_s: float | None = None
     """Measuring time, where it is not the usual."""
+    grid: Grid | None = None
+    """Shapes, where they are not the usual."""
 
     @property
     def command(self) -> str:
+        """The command line, but for where it writes."""
         flags = ["calibrate run", f"--device {self.device}"]
         flags += ["--quick"] if self.quick else []
         flags += [f"--base {self.base}"] if self.base else []
@@ -112,7 +115,7 @@ def _measure(
     if half is None:
         why = "; ".join(skipped)
         raise RidgelineError(f"neither bf16 nor fp16 products run here ({why})\n  cure: try another torch or device")
-    grid = kernels.QUICK if request.quick else kernels.FULL
+    grid = request.grid or (QUICK if request.quick else FULL)
     bench.decode_by_products = prefers_products(bench, timer, half, grid.head_dims[-1])
     decode_kernel = "torch's batched products and softmax" if bench.decode_by_products else "torch's fused attention"
     todo = plan(grid, dtypes, bench.stream_bytes)

@@ -10,12 +10,17 @@ from typing import Protocol
 from calibrate.bench import Budget, Call, Timer, measure
 from calibrate.kernels import Kernel, Sample
 from calibrate.probing import REFUSALS
-from calibrate.workbench import TooLarge
+from calibrate.workbench import TooLargeError
 
 CALLS_PER_KERNEL = 6
 """Warm-up, sizing and the fewest repeats: what a kernel costs at the least."""
+ENOUGH = 10
+"""Samples that every curve gets, though the time be spent: the last ones in the plan must not go without."""
 PATIENCE = 3.0
 """A kernel may take this many shares of the time left; what it takes more, others lose."""
+
+PATIENCE_AT_LEAST_S = 0.25
+"""What any of a curve's first samples may take."""
 
 Progress = Callable[[Kernel, int], None]
 
@@ -23,7 +28,8 @@ Progress = Callable[[Kernel, int], None]
 class Bench(Protocol):
     """Makes kernels ready to run."""
 
-    def call(self, kernel: Kernel) -> Call: ...
+    def call(self, kernel: Kernel) -> Call:
+        """The kernel on its operands. Raises TooLargeError."""
 
 
 @dataclass(slots=True)
@@ -35,9 +41,11 @@ class Session:
     """By family, dtype and reason."""
 
     def skip(self, kernel: Kernel, reason: str) -> None:
+        """Note one kernel left out."""
         self.skipped[kernel.family, kernel.dtype, reason] += 1
 
     def skip_lines(self) -> list[str]:
+        """What was left out and why, one line a reason."""
         return [
             f"{count} {family} {dtype} kernel{'s' if count > 1 else ''}: {reason}"
             for (family, dtype, reason), count in self.skipped.items()
@@ -50,14 +58,17 @@ def run_plan(bench: Bench, timer: Timer, plan: Sequence[Kernel], budget: Budget,
     for position, kernel in enumerate(plan):
         progress(kernel, position)
         share_s = budget.next_share_s()
-        reason = _too_long(kernel, session.samples, share_s) or ("the time is spent" if budget.exhausted else None)
+        alike = [sample for sample in session.samples if sample.kernel.curve == kernel.curve]
+        reason = _too_long(kernel, alike, share_s)
+        if budget.exhausted and len(alike) >= ENOUGH:
+            reason = "the time is spent"
         if reason:
             session.skip(kernel, reason)
             continue
         try:
             measured = measure(timer, bench.call(kernel), share_s)
-        except TooLarge:
-            session.skip(kernel, "needs more than a quarter of the free memory")
+        except TooLargeError:
+            session.skip(kernel, "operands larger than the memory set aside (at most a quarter of what is free)")
         except REFUSALS as error:
             session.skip(
                 kernel, f"torch cannot run it here ({(str(error).splitlines() or ['no reason given'])[0][:100]})"
@@ -67,12 +78,12 @@ def run_plan(bench: Bench, timer: Timer, plan: Sequence[Kernel], budget: Budget,
     return session
 
 
-def _too_long(kernel: Kernel, samples: Sequence[Sample], share_s: float) -> str | None:
+def _too_long(kernel: Kernel, alike: Sequence[Sample], share_s: float) -> str | None:
     """The reason to leave a kernel out, if at the best rates of its kind it takes far more than its share."""
-    alike = [s for s in samples if (s.kernel.family, s.kernel.dtype) == (kernel.family, kernel.dtype)]
     if not alike:
         return None
     expected_s = kernel.traffic_bytes / max(sample.kernel.traffic_bytes / sample.seconds for sample in alike)
     if kernel.flops:
         expected_s = max(expected_s, kernel.flops / max(sample.kernel.flops / sample.seconds for sample in alike))
-    return "too long for the time there is" if expected_s * CALLS_PER_KERNEL > share_s * PATIENCE else None
+    patience_s = max(share_s * PATIENCE, PATIENCE_AT_LEAST_S if len(alike) < ENOUGH else 0.0)
+    return "too long for the time there is" if expected_s * CALLS_PER_KERNEL > patience_s else None

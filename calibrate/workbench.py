@@ -29,7 +29,7 @@ BLOCK_ELEMENTS = 2**18
 TORCH_NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn", "int8": "int8"}
 
 
-class TooLarge(Exception):
+class TooLargeError(Exception):
     """A kernel whose operands would take more memory than allowed."""
 
 
@@ -56,7 +56,7 @@ class Workbench:
         return min(max(2 * self.cold_bytes, 2**28), self.pool_bytes)
 
     def call(self, kernel: Kernel) -> Call:
-        """The kernel, ready to run. Raises TooLarge."""
+        """The kernel, ready to run. Raises TooLargeError."""
         self._check(kernel)
         if isinstance(kernel, Gemm):
             return self._gemm(kernel)
@@ -72,19 +72,21 @@ class Workbench:
         room = self.limit_bytes - self.pool_bytes
         if kernel.cold_bytes > self.pool_bytes or kernel.warm_bytes > room:
             needs = (kernel.cold_bytes + kernel.warm_bytes) / 2**30
-            raise TooLarge(f"needs {needs:.2f} GiB, a quarter of free memory is {self.limit_bytes / 2**30:.2f} GiB")
+            raise TooLargeError(
+                f"needs {needs:.2f} GiB, a quarter of free memory is {self.limit_bytes / 2**30:.2f} GiB"
+            )
 
     def _gemm(self, kernel: Gemm) -> Call:
         weights = self._windows(kernel.dtype, (kernel.columns, kernel.depth))
         x = self._operand(kernel.dtype, (kernel.tokens, kernel.depth))
         torch = self.torch
         if kernel.dtype == "int8":
-            return lambda turn: torch._int_mm(x, weights(turn).t())
+            product = torch._int_mm  # noqa: SLF001 - torch has no public one
+            return lambda turn: product(x, weights(turn).t())
         if kernel.dtype == "fp8":
             one = torch.ones((), device=x.device)
-            return lambda turn: torch._scaled_mm(
-                x, weights(turn).t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16
-            )
+            scaled = torch._scaled_mm  # noqa: SLF001 - torch has no public one
+            return lambda turn: scaled(x, weights(turn).t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
         out = x.new_empty(kernel.tokens, kernel.columns)
         return lambda turn: torch.mm(x, weights(turn).t(), out=out)
 
@@ -118,8 +120,8 @@ class Workbench:
         if kernel.kind == "norm":
             weight = self._operand(kernel.dtype, (HIDDEN,))
             return lambda turn: torch.native_layer_norm(rows(turn), (HIDDEN,), weight, None, 1e-5)
-        out = self._operand(kernel.dtype, (kernel.tokens, HIDDEN))
-        return lambda turn: torch.add(rows(turn), rows(turn + 1), out=out)
+        # 0 x the second operand: it is read all the same, and what is written into the pool stays random.
+        return lambda turn: torch.add(rows(3 * turn), rows(3 * turn + 1), alpha=0, out=rows(3 * turn + 2))
 
     def _stream(self, kernel: Stream) -> Call:
         source = self._windows(kernel.dtype, (kernel.buffer_bytes // ELEMENT_BYTES[kernel.dtype],))(0)
@@ -147,6 +149,7 @@ class Workbench:
         return block.repeat(-(-elements // BLOCK_ELEMENTS))[:elements].view(shape)
 
     def pool(self, dtype: str) -> Any:
+        """The pool in this dtype; the one before is let go."""
         if self._pool is None or self._pool[0] != dtype:
             self._pool = None
             self._pool = (dtype, self._filled(dtype))

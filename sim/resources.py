@@ -21,20 +21,18 @@ def names(kind: str, suffix: str = ".yaml") -> list[str]:
 
 def find(kind: str, name_or_path: str, base_dir: Path | None = None, suffix: str = ".yaml") -> Path | None:
     """The file that a name or a path means: a shipped name first, then a path seen from ``base_dir``; None if neither."""
-    shipped = folder(kind) / f"{name_or_path}{suffix}"
-    if "/" not in name_or_path and shipped.is_file():
-        return shipped
-    return locate(name_or_path, base_dir)
+    shipped = None if "/" in name_or_path else locate(f"{name_or_path}{suffix}", folder(kind))
+    return shipped or locate(name_or_path, base_dir)
 
 
 def locate(path: str, base_dir: Path | None = None) -> Path | None:
     """The file at ``path``, seen from ``base_dir`` where it is relative; None where there is none."""
-    full = Path(path).expanduser()
-    if not full.is_absolute() and base_dir is not None:
-        full = base_dir / full
     try:
+        full = Path(path).expanduser()
+        if not full.is_absolute() and base_dir is not None:
+            full = base_dir / full
         return full if full.is_file() else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):  # names that no file can have, and homes of nobody
         return None
 
 

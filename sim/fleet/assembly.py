@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sim.cost import KvCapacity, LinearCost, RooflineCost, kv_capacity
+from sim.cost import KvCapacity, LinearCost, RooflineCost, kv_capacity, longest_request_tokens
 from sim.engine import EngineRules, EngineSettings, build_engine, rules_for, settings_for
 from sim.engine.protocol import Engine
-from sim.errors import DoesNotFit, ScenarioError, UnsupportedModel
+from sim.errors import DoesNotFit, RidgelineError, ScenarioError, UnsupportedModel
+from sim.fleet.assumptions import Assumption, assumptions, mean_request_tokens
 from sim.hardware import HardwareProfile, load_profile, with_overrides
 from sim.models import ModelSpec, abstract_model, load_model, with_weight_dtype
-from sim.models.memory import windows
+from sim.models.memory import check_tensor_parallel, windows
 from sim.scenario import Loaded
-from sim.scenario.specs import AbstractModel, DeploymentSpec, HardwareOverride, LinearCost as LinearSpec
+from sim.scenario.specs import AbstractModel, DeploymentSpec, EngineSpec, HardwareOverride
+from sim.scenario.specs import LinearCost as LinearSpec
 from sim.traffic import Traffic, open_traffic
 from sim.work import CostModel
 
 UNBOUNDED_TOKENS = 10_000_000
 """max_model_len of a model that states none: as long as any request a scenario may hold."""
-
-
-class Assumption(NamedTuple):
-    """Something the user did not say that decides the numbers."""
-
-    what: str
-    value: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,21 +75,145 @@ class Setup:
 def assemble(loaded: Loaded) -> Setup:
     """Resolve a scenario. Raises ScenarioError with file and line where what the user wrote cannot be."""
     spec = loaded.spec
-    hardware, model, rules = _hardware(loaded), _model(loaded), _rules(loaded)
-    tensor_parallel = spec.deployment.tensor_parallel
-    taken = settings_for(
+    with _placed(loaded, "hardware"):
+        hardware = _hardware(loaded)
+    with _placed(loaded, "model"):
+        model = _model(loaded)
+    with _placed(loaded, "engine.version"):
+        rules = rules_for(spec.engine.name, spec.engine.version)
+    with _placed(loaded, "deployment.tensor_parallel"):
+        check_tensor_parallel(model, spec.deployment.tensor_parallel)
+        cost = _cost(loaded, model, hardware, rules)
+    resolved = settings_for(
         rules,
         spec.engine,
         memory_bytes=hardware.memory_bytes,
         device_name=hardware.name,
         max_model_len=model.max_positions or UNBOUNDED_TOKENS,
     )
-    capacity = _at(loaded, "deployment.tensor_parallel", kv_capacity)(
+    with _placed(loaded, "model"):
+        capacity = _capacity(loaded, model, hardware, rules, resolved.settings)
+    settings, fitted = _fit_length(loaded, model, resolved.settings, capacity)
+    _open_traffic(loaded)
+    return Setup(
+        loaded=loaded,
+        model=model,
+        hardware=hardware,
+        rules=rules,
+        settings=settings,
+        deployment=spec.deployment,
+        capacity=capacity,
+        cost=cost,
+        assumed=assumptions(loaded, model, hardware, rules, resolved.defaults_taken, settings, capacity, fitted=fitted),
+    )
+
+
+@contextmanager
+def _placed(loaded: Loaded, path: str) -> Iterator[None]:
+    """Give an error of a lower room its file, line and key."""
+    try:
+        yield
+    except (DoesNotFit, UnsupportedModel) as error:
+        raise ScenarioError([loaded.problem(path, error.problem, error.cure)]) from error
+    except ScenarioError:
+        raise
+    except RidgelineError as error:
+        problem, _, cure = str(error).partition("\n  cure: ")
+        raise ScenarioError([loaded.problem(path, problem, cure)]) from error
+
+
+def _hardware(loaded: Loaded) -> HardwareProfile:
+    wanted = loaded.spec.hardware
+    if not isinstance(wanted, HardwareOverride):
+        return load_profile(wanted, loaded.base_dir)
+    return with_overrides(
+        load_profile(wanted.profile, loaded.base_dir),
+        peak_flops_per_s=dict(wanted.peak_flops_per_s) or None,
+        hbm_bytes_per_s=wanted.hbm_bytes_per_s,
+        memory_bytes=None if wanted.memory_bytes is None else int(wanted.memory_bytes),
+        host_slowdown=wanted.host_slowdown,
+    )
+
+
+def _model(loaded: Loaded) -> ModelSpec:
+    spec = loaded.spec
+    if isinstance(spec.model, AbstractModel):
+        return abstract_model(spec.model.parameters, spec.model.weight_dtype)
+    model = load_model(spec.model, loaded.base_dir)
+    return model if spec.engine.weight_dtype is None else with_weight_dtype(model, spec.engine.weight_dtype)
+
+
+def _cost(loaded: Loaded, model: ModelSpec, hardware: HardwareProfile, rules: EngineRules) -> CostModel:
+    spec = loaded.spec
+    if isinstance(spec.cost, LinearSpec):
+        return LinearCost(**spec.cost.model_dump(exclude={"model"}))
+    return RooflineCost(
         model,
         hardware,
-        tensor_parallel=tensor_parallel,
+        tensor_parallel=spec.deployment.tensor_parallel,
         kv_dtype=spec.engine.kv_dtype,
-        settings=taken.settings,
-        rules=rules,
+        host=rules.host,
+        ideal=spec.cost.efficiency == "ideal",
+        graph_sizes=rules.graph_sizes if _graphs(spec.engine) else (),
     )
-    ...
+
+
+def _graphs(engine: EngineSpec) -> bool:
+    return engine.cuda_graphs is not False
+
+
+def _capacity(
+    loaded: Loaded, model: ModelSpec, hardware: HardwareProfile, rules: EngineRules, settings: EngineSettings
+) -> KvCapacity | None:
+    engine = loaded.spec.engine
+    return kv_capacity(
+        model,
+        hardware,
+        tensor_parallel=loaded.spec.deployment.tensor_parallel,
+        kv_dtype=engine.kv_dtype,
+        block_tokens=settings.block_tokens,
+        request_tokens=mean_request_tokens(loaded),
+        gpu_memory_utilization=engine.gpu_memory_utilization or rules.gpu_memory_utilization,
+        max_batched_tokens=settings.max_batched_tokens,
+        max_sequences=settings.max_sequences,
+        graphs_counted=rules.graphs_counted_in_memory and _graphs(engine),
+        kv_blocks=engine.kv_blocks,
+    )
+
+
+def _fit_length(
+    loaded: Loaded, model: ModelSpec, settings: EngineSettings, capacity: KvCapacity | None
+) -> tuple[EngineSettings, bool]:
+    """The pool must hold one request of max_model_len, as the engine demands at start-up.
+
+    A length the user did not set is shortened to what fits; returns whether it was.
+    """
+    if capacity is None:
+        return settings, False
+    engine = loaded.spec.engine
+    settings = replace(settings, kv_blocks=capacity.blocks)
+    longest = longest_request_tokens(model, capacity, loaded.spec.deployment.tensor_parallel, engine.kv_dtype)
+    if longest >= settings.max_model_len:
+        return settings, False
+    if engine.max_model_len is not None:
+        problem = f"{settings.max_model_len:,} tokens of one request need more than the KV pool, which holds {longest:,}"
+        raise ScenarioError(
+            [loaded.problem("engine.max_model_len", problem, f"use at most {longest}, or leave it out to take what fits")]
+        )
+    if longest < 1:
+        raise ScenarioError(
+            [loaded.problem("engine.kv_blocks", "the KV pool holds no request at all", "use more kv_blocks")]
+        )
+    return replace(settings, max_model_len=longest), True
+
+
+def _open_traffic(loaded: Loaded) -> None:
+    """Open the load once, so that what is wrong with its files is said before anything runs."""
+    try:
+        open_traffic(loaded.spec.traffic, loaded.base_dir, loaded.spec.seed)
+    except ScenarioError as error:
+        problems = [
+            loaded.problem(problem.path, problem.problem, problem.cure) if problem.line is None else problem
+            for problem in error.problems
+        ]
+        raise ScenarioError(problems) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,14 +88,10 @@ def _drop_blank(source: Source) -> None:
 def _open(scenario: str | Path | Mapping[str, Any]) -> tuple[Source, Path]:
     if isinstance(scenario, Mapping):
         return Source(IN_MEMORY, Document(None, {}), _plain(scenario)), Path.cwd()
-    try:
-        path = resources.find("workloads", str(scenario))
-    except OSError:  # a name longer than any file's
-        path = None
+    path = resources.find("workloads", str(scenario))
     if path is None:
         known = ", ".join(resources.names("workloads"))
-        is_folder = Path(str(scenario)[:4096]).is_dir() if str(scenario).isprintable() else False
-        problem = "is a folder" if is_folder else "no such file"
+        problem = "is a folder" if os.path.isdir(scenario) else "no such file"  # noqa: PTH112 - never raises
         raise ScenarioError(
             [Problem(str(scenario), None, "", problem, f"name a scenario file, or an example: {known}")]
         )

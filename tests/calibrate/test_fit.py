@@ -139,3 +139,4 @@ def test_elementwise_share_is_the_median_and_at_most_one():
 
 def test_figures_are_written_with_four_digits():
     assert rounded(replace(GEMM, memory=0.123456789)).memory == 0.1235
+    assert rounded(replace(GEMM, pad_tokens=3.4e-10)).pad_tokens == 0.0

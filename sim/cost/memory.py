@@ -1,0 +1,222 @@
+"""How much KV cache an engine finds room for, term by term, as vLLM profiles it at start-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.errors import DoesNotFit
+from sim.hardware import HardwareProfile
+from sim.models.memory import (
+    index_bytes_per_token,
+    kv_bytes_per_request,
+    kv_bytes_per_token,
+    legal_tensor_parallel,
+    weight_bytes_per_gpu,
+    windows,
+)
+from sim.models.spec import Attention, DenseFfn, LatentAttention, ModelSpec
+
+GIB = 2**30
+ACTIVATION_BYTES = 2
+FRAMEWORK_BYTES = 0.3 * GIB
+"""CUDA context, cuBLAS workspaces and allocator slack that vLLM's logs report beside torch's peak ("non-torch memory")."""
+COLLECTIVE_BYTES = 0.7 * GIB
+"""NCCL channels and custom all-reduce buffers, with more than one GPU."""
+GRAPH_BYTES = 0.8 * GIB
+"""CUDA graphs of the default capture sizes; vLLM's start-up log reports 0.5 to 1 GiB for models of 7B to 70B."""
+RESIDUAL_COPIES = 3
+"""Hidden states alive at once: input, residual and output of a layer."""
+SAMPLER_BYTES_PER_LOGIT = 4 + 4 + 2
+"""FP32 logits, their probabilities, and the 16-bit logits they came from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvBudget:
+    """Bytes of one GPU, from what the device offers down to what is left for KV blocks."""
+
+    memory_bytes: int
+    usable_bytes: float
+    """memory x gpu_memory_utilization."""
+    weight_bytes: int
+    activation_bytes: float
+    graph_bytes: float
+    framework_bytes: float
+
+    @property
+    def kv_bytes(self) -> float:
+        taken = self.weight_bytes + self.activation_bytes + self.graph_bytes + self.framework_bytes
+        return self.usable_bytes - taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvCapacity:
+    """KV blocks of one replica, and where the figure comes from.
+
+    ``tokens`` is for requests of ``request_tokens``: windows and fixed states make it depend on their length.
+    """
+
+    blocks: int
+    block_tokens: int
+    bytes_per_block: float
+    tokens: int
+    request_tokens: int
+    uniform: bool
+    """Every token costs the same: no windows, no fixed state."""
+    budget: KvBudget | None
+    """None: the scenario set the number of blocks."""
+
+
+def activation_bytes(model: ModelSpec, tensor_parallel: int, max_batched_tokens: int, max_sequences: int) -> float:
+    """Peak activations of the profiling run: the widest layer over a full token budget, or sampling a full batch."""
+    width = 0.0
+    for layer in set(model.layers):
+        inner = 0.0
+        if isinstance(layer.ffn, DenseFfn):
+            inner = layer.ffn.matrices * layer.ffn.intermediate / tensor_parallel
+        elif layer.ffn is not None:
+            per_token = layer.ffn.experts_per_token * (
+                layer.ffn.matrices * layer.ffn.expert_intermediate / tensor_parallel + model.hidden
+            )
+            inner = per_token + layer.ffn.matrices * layer.ffn.shared_intermediate / tensor_parallel
+        if isinstance(layer.attention, Attention | LatentAttention):
+            value_dim = layer.attention.value_head_dim
+            inner = max(inner, 3 * layer.attention.query_heads * value_dim / tensor_parallel)
+        width = max(width, inner)
+    layer_bytes = max_batched_tokens * (width + RESIDUAL_COPIES * model.hidden) * ACTIVATION_BYTES
+    return max(layer_bytes, max_sequences * model.vocabulary * SAMPLER_BYTES_PER_LOGIT)
+
+
+def kv_budget(
+    model: ModelSpec,
+    profile: HardwareProfile,
+    *,
+    tensor_parallel: int,
+    gpu_memory_utilization: float,
+    max_batched_tokens: int,
+    max_sequences: int,
+    graphs_counted: bool,
+) -> KvBudget:
+    """What one GPU has left. Raises nothing: ``kv_bytes`` may be negative."""
+    return KvBudget(
+        memory_bytes=profile.memory_bytes,
+        usable_bytes=profile.memory_bytes * gpu_memory_utilization,
+        weight_bytes=weight_bytes_per_gpu(model, tensor_parallel),
+        activation_bytes=activation_bytes(model, tensor_parallel, max_batched_tokens, max_sequences),
+        graph_bytes=GRAPH_BYTES if graphs_counted else 0.0,
+        framework_bytes=FRAMEWORK_BYTES + (COLLECTIVE_BYTES if tensor_parallel > 1 else 0.0),
+    )
+
+
+def has_kv(model: ModelSpec) -> bool:
+    """Whether requests hold anything that could run out."""
+    return bool(model.layers)
+
+
+def kv_capacity(
+    model: ModelSpec,
+    profile: HardwareProfile,
+    *,
+    tensor_parallel: int,
+    kv_dtype: str,
+    block_tokens: int,
+    request_tokens: int,
+    gpu_memory_utilization: float,
+    max_batched_tokens: int,
+    max_sequences: int,
+    graphs_counted: bool,
+    kv_blocks: int | None = None,
+) -> KvCapacity | None:
+    """KV blocks of one replica; None for a model without KV.
+
+    ``kv_blocks`` overrides the computed number. Raises DoesNotFit, with the numbers and the tensor parallelism that would
+    fit, where the weights alone are too much.
+    """
+    budget_of = {
+        "gpu_memory_utilization": gpu_memory_utilization,
+        "max_batched_tokens": max_batched_tokens,
+        "max_sequences": max_sequences,
+        "graphs_counted": graphs_counted,
+    }
+    if not has_kv(model):
+        _check_weights_alone(model, profile, tensor_parallel, gpu_memory_utilization)
+        return None
+    per_request = kv_bytes_per_request(model, request_tokens, tensor_parallel, kv_dtype)
+    bytes_per_block = per_request / request_tokens * block_tokens
+    uniform = per_request == request_tokens * (
+        kv_bytes_per_token(model, tensor_parallel, kv_dtype, window=None) + index_bytes_per_token(model)
+    )
+    budget = None
+    if kv_blocks is None:
+        budget = kv_budget(model, profile, tensor_parallel=tensor_parallel, **budget_of)  # type: ignore[arg-type]
+        kv_blocks = int(max(0.0, budget.kv_bytes) // bytes_per_block)
+        if kv_blocks < 2:
+            raise _too_large(model, profile, tensor_parallel, budget, budget_of)
+    return KvCapacity(
+        blocks=kv_blocks,
+        block_tokens=block_tokens,
+        bytes_per_block=bytes_per_block,
+        tokens=kv_blocks * block_tokens,
+        request_tokens=request_tokens,
+        uniform=uniform and not windows(model),
+        budget=budget,
+    )
+
+
+def _check_weights_alone(model: ModelSpec, profile: HardwareProfile, tensor_parallel: int, utilization: float) -> None:
+    need, have = weight_bytes_per_gpu(model, tensor_parallel), profile.memory_bytes * utilization
+    if need > have:
+        ranks = next((ranks for ranks in (2, 4, 8) if weight_bytes_per_gpu(model, ranks) <= have), None)
+        cure = f"use tensor_parallel: {ranks}" if ranks else "use a larger device, or smaller weights (fp8, int4)"
+        raise DoesNotFit(
+            f"{model.name} needs {need / GIB:.1f} GiB for weights, and {profile.name} offers {have / GIB:.1f} GiB", cure
+        )
+
+
+def _too_large(
+    model: ModelSpec, profile: HardwareProfile, tensor_parallel: int, budget: KvBudget, budget_of: dict[str, object]
+) -> DoesNotFit:
+    fits = [
+        ranks
+        for ranks in legal_tensor_parallel(model, most_devices(profile))
+        if ranks > tensor_parallel
+        and kv_budget(model, profile, tensor_parallel=ranks, **budget_of).kv_bytes > GIB  # type: ignore[arg-type]
+    ]
+    gpus = f"{tensor_parallel} x {profile.name}"
+    problem = (
+        f"{model.name} does not fit on {gpus}: each GPU offers {budget.usable_bytes / GIB:.1f} GiB "
+        f"({budget.memory_bytes / GIB:.1f} GiB x gpu_memory_utilization); weights take {budget.weight_bytes / GIB:.1f}, "
+        f"activations {budget.activation_bytes / GIB:.1f}, graphs and framework "
+        f"{(budget.graph_bytes + budget.framework_bytes) / GIB:.1f} GiB: {-budget.kv_bytes / GIB:.1f} GiB too much"
+    )
+    if fits:
+        return DoesNotFit(problem, f"use tensor_parallel: {fits[0]}")
+    return DoesNotFit(
+        problem,
+        f"no tensor_parallel that the links of {profile.name} join is enough: use smaller weights (weight_dtype: fp8 or "
+        "int4), or a device with more memory",
+    )
+
+
+def most_devices(profile: HardwareProfile) -> int:
+    """Devices that tensor parallelism can join, by the profile's links and measured collectives."""
+    return max([1, *profile.efficiency.all_reduce])
+
+
+def longest_request_tokens(model: ModelSpec, capacity: KvCapacity, tensor_parallel: int, kv_dtype: str) -> int:
+    """The longest context one request can hold in the whole pool (the null block left out)."""
+    if capacity.uniform:
+        return (capacity.blocks - 1) * capacity.block_tokens
+    room = (capacity.blocks - 1) * capacity.bytes_per_block
+    low, high = 0, 1 << 40
+    while low < high:
+        middle = (low + high + 1) // 2
+        if kv_bytes_per_request(model, middle, tensor_parallel, kv_dtype) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def bandwidth_bound_tokens_per_s(model: ModelSpec, profile: HardwareProfile, tensor_parallel: int = 1) -> float:
+    """Tokens per second of one stream that reads every weight once per token: no decode of a dense model is faster."""
+    return profile.hbm_bytes_per_s / weight_bytes_per_gpu(model, tensor_parallel)

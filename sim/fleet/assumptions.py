@@ -1,0 +1,111 @@
+"""What the user did not say that decides the numbers: the block "assumed" of every summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from sim.cost import KvCapacity
+from sim.engine import EngineRules, EngineSettings
+from sim.hardware import HardwareProfile
+from sim.models import ModelSpec
+from sim.scenario import Loaded
+from sim.traffic import open_traffic
+
+GIB = 2**30
+SAMPLE_REQUESTS = 256
+"""Requests looked at to learn the mean length."""
+
+
+class Assumption(NamedTuple):
+    """One thing taken for granted, and why."""
+
+    what: str
+    value: str
+    why: str
+
+
+def mean_request_tokens(loaded: Loaded) -> int:
+    """Mean prompt + output of the first requests: what hybrid caches state their capacity for."""
+    first = list(islice(open_traffic(loaded.spec.traffic, loaded.base_dir, loaded.spec.seed), SAMPLE_REQUESTS))
+    if not first:
+        return 1
+    return max(1, round(sum(arrival.prompt_tokens + arrival.output_tokens for arrival in first) / len(first)))
+
+
+def assumptions(
+    loaded: Loaded,
+    model: ModelSpec,
+    hardware: HardwareProfile,
+    rules: EngineRules,
+    defaults_taken: dict[str, object],
+    settings: EngineSettings,
+    capacity: KvCapacity | None,
+    *,
+    fitted: bool,
+) -> tuple[Assumption, ...]:
+    """In the order they matter to the result."""
+    return (
+        *_step_times(loaded, hardware, rules),
+        *_engine(loaded, rules, defaults_taken, settings, fitted=fitted),
+        *_memory(loaded, capacity),
+        *(Assumption("model", note, model.source) for note in model.notes),
+    )
+
+
+def _step_times(loaded: Loaded, hardware: HardwareProfile, rules: EngineRules) -> Iterator[Assumption]:
+    cost = loaded.spec.cost
+    if cost.model == "linear":
+        yield Assumption("step times", "linear", "as the scenario says: hardware figures decide nothing but memory")
+        return
+    if cost.efficiency == "ideal":
+        yield Assumption("step times", "ideal roofline", "datasheet peaks, no overheads: a bound, not a forecast")
+        return
+    efficiency = hardware.efficiency
+    kind = "calibrated" if efficiency.calibrated else "borrowed, not measured on this device"
+    yield Assumption("kernel efficiencies", kind, efficiency.source)
+    if efficiency.error:
+        errors = ", ".join(f"{name} {error:.0%}" for name, error in efficiency.error.items())
+        yield Assumption("expected error of kernels", errors, "median of the fit over the measured kernels")
+    yield Assumption("expected error of latencies", "not known yet", "no end-to-end measurement is compared in this release")
+    host = rules.host
+    value = f"{host.step_s * 1e3:g} ms per step, {host.sequence_s * 1e6:g} us per sequence, {host.request_latency_s * 1e3:g} ms per request"
+    yield Assumption("host overheads", value, host.source)
+
+
+def _engine(
+    loaded: Loaded, rules: EngineRules, defaults_taken: dict[str, object], settings: EngineSettings, *, fitted: bool
+) -> Iterator[Assumption]:
+    if loaded.spec.engine.version is None:
+        yield Assumption("engine.version", rules.version, "the newest with a record")
+    if rules.notice:
+        yield Assumption("engine.version", rules.version, rules.notice)
+    for name, value in defaults_taken.items():
+        if name == "max_model_len" and fitted:
+            yield Assumption("engine.max_model_len", f"{settings.max_model_len:,}", "the longest request the KV pool holds")
+        else:
+            shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value).lower()
+            yield Assumption(f"engine.{name}", shown, f"default of {rules.engine} {rules.version}")
+
+
+def _memory(loaded: Loaded, capacity: KvCapacity | None) -> Iterator[Assumption]:
+    if capacity is None:
+        yield Assumption("KV cache", "none", "an abstract model has weights only")
+        return
+    if capacity.budget is None:
+        yield Assumption("KV cache", f"{capacity.tokens:,} tokens", "engine.kv_blocks")
+    else:
+        budget = capacity.budget
+        why = (
+            f"per GPU {budget.usable_bytes / GIB:.1f} GiB usable - weights {budget.weight_bytes / GIB:.1f} - activations "
+            f"{budget.activation_bytes / GIB:.1f} - graphs {budget.graph_bytes / GIB:.1f} - framework "
+            f"{budget.framework_bytes / GIB:.1f} = {budget.kv_bytes / GIB:.1f} GiB"
+        )
+        yield Assumption("KV cache", f"{capacity.tokens:,} tokens", why)
+    if not capacity.uniform:
+        yield Assumption(
+            "KV cache of windows and states",
+            f"stated for requests of {capacity.request_tokens:,} tokens",
+            "the mean request; every block is charged what it costs such a request",
+        )
