@@ -147,7 +147,7 @@ def _fit(
     ceiling: Ceiling,
 ) -> Fit[Curve]:
     own = [sample for sample in samples if isinstance(sample.kernel, kind)]
-    kept = [s for s in own if name == "prefill_attention" or _from_memory(s, ceiling)]
+    kept = [sample for sample in own if from_memory(sample, ceiling.bytes_per_s)]
     fitted = [sample for sample in kept if not sample.kernel.held_out]
     held_out = [sample for sample in kept if sample.kernel.held_out]
     if len(fitted) < LEAST_SAMPLES:
@@ -214,8 +214,10 @@ def _launch(samples: Sequence[Sample]) -> _Parameter:
     return _Parameter(high / 2, LAUNCH_S[0], high)
 
 
-def _from_memory(sample: Sample, ceiling: Ceiling) -> bool:
-    return sample.kernel.cold_bytes / sample.seconds <= CACHED * ceiling.bytes_per_s
+def from_memory(sample: Sample, bandwidth_bytes_per_s: float) -> bool:
+    """Whether weights, keys and values can have come from memory; a prefill's operands may well be in cache."""
+    prefill = isinstance(sample.kernel, PrefillAttention)
+    return prefill or sample.kernel.cold_bytes / sample.seconds <= CACHED * bandwidth_bytes_per_s
 
 
 def _median_error(predict: Predict[Curve, Any], curve: Curve, samples: Sequence[Sample], rates: Rates) -> float:

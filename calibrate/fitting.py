@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calibrate.ceiling import Ceiling
-from calibrate.fit import LEAST_SAMPLES, Fit, elementwise_share, fit_decode, fit_gemm, fit_prefill
+from calibrate.fit import LEAST_SAMPLES, Fit, elementwise_share, fit_decode, fit_gemm, fit_prefill, from_memory
 from calibrate.kernels import DecodeAttention, Kernel, PrefillAttention, Sample
 from calibrate.predict import Rates
 from sim.errors import RidgelineError
@@ -17,7 +17,9 @@ from sim.hardware import HardwareProfile
 from sim.hardware.guards import SPARSE_RATIO
 from sim.hardware.profile import CLOCK_MARGIN
 
-FAMILIES = ("bandwidth", "elementwise", "gemm", "decode_attention", "prefill_attention")
+ENOUGH_OF_ALL = "free memory, measure without --quick, or on an idle device"
+ROUGH = 0.15
+"""Median error above which a fit is called rough."""
 BANDWIDTH_MARGIN = 1.05
 """Measured bandwidth may exceed a datasheet's by this before the datasheet is taken for another device's."""
 
@@ -67,13 +69,11 @@ def best_products(samples: Sequence[Sample]) -> dict[str, float]:
 
 def fit_all(samples: Sequence[Sample], base: HardwareProfile | None) -> Fits:
     """Every curve, as shares of the base's datasheet figures, or of the measured ceilings where there is no base."""
-    samples, few = _with_enough(samples)
-    for family in FAMILIES:
-        if not _of(samples, family):
-            raise RidgelineError(
-                f"no {family} kernel could be measured\n  cure: free memory, or measure without --quick"
-            )
-    bandwidth, products = best_bandwidth(samples), best_products(samples)
+    _require(samples, ("bandwidth", "elementwise"))
+    bandwidth = best_bandwidth(samples)
+    samples, few = _with_enough(samples, bandwidth)
+    _require(samples, ("gemm", "decode_attention", "prefill_attention"))
+    products = best_products(samples)
     rates, sparse = _rates(bandwidth, products, base)
     gemm = {
         dtype: fit_gemm(
@@ -91,7 +91,8 @@ def fit_all(samples: Sequence[Sample], base: HardwareProfile | None) -> Fits:
     reference = next(iter(rates.values())).bytes_per_s
     share = elementwise_share(_of(samples, "elementwise"), reference)
     decode, prefill = attention("decode_attention", fit_decode), attention("prefill_attention", fit_prefill)
-    return Fits(rates, gemm, decode, prefill, share, (*few, *sparse))
+    fits = Fits(rates, gemm, decode, prefill, share)
+    return replace(fits, notes=(*few, *sparse, *_rough(fits)))
 
 
 def _rates(
@@ -109,12 +110,34 @@ def _rates(
     return {dtype: Rates(base.peak_flops_per_s[dtype], base.hbm_bytes_per_s) for dtype in products}, []
 
 
-def _with_enough(samples: Sequence[Sample]) -> tuple[list[Sample], list[str]]:
+def _require(samples: Sequence[Sample], families: Sequence[str]) -> None:
+    """Every family must have been measured, and attention's dtype as a product too: its peak is that one."""
+    for family in families:
+        if not _of(samples, family):
+            raise RidgelineError(f"no {family} kernel could be measured\n  cure: {ENOUGH_OF_ALL}")
+    attention = {sample.kernel.dtype for sample in samples if "attention" in sample.kernel.family}
+    missing = attention - {sample.kernel.dtype for sample in _of(samples, "gemm")}
+    if "gemm" in families and missing:
+        raise RidgelineError(f"too few {missing.pop()} products could be measured\n  cure: {ENOUGH_OF_ALL}")
+
+
+def _with_enough(samples: Sequence[Sample], bandwidth: float) -> tuple[list[Sample], list[str]]:
     """Without the dtypes and head sizes that too few kernels were measured of, and a note for each."""
-    shapes = Counter(sample.kernel.curve for sample in samples if not sample.kernel.held_out)
-    few = [curve for curve, count in shapes.items() if "." in curve and count < LEAST_SAMPLES]
-    notes = [f"{curve} left out: {shapes[curve]} kernels measured, a curve needs {LEAST_SAMPLES}" for curve in few]
+    curves = {sample.kernel.curve for sample in samples if "." in sample.kernel.curve}
+    usable = [sample for sample in samples if not sample.kernel.held_out and from_memory(sample, round_up(bandwidth))]
+    count = Counter(sample.kernel.curve for sample in usable)
+    few = sorted(curve for curve in curves if count[curve] < LEAST_SAMPLES)
+    notes = [f"{curve} left out: {count[curve]} usable kernels, a curve needs {LEAST_SAMPLES}" for curve in few]
     return [sample for sample in samples if sample.kernel.curve not in few], notes
+
+
+def _rough(fits: Fits) -> list[str]:
+    """A note for each curve that hardly holds: most often other work disturbed the device."""
+    return [
+        f"{key} is a rough fit, {fit.error:.0%} off in the median: measure again on an idle device"
+        for key, fit in fits.rows().items()
+        if fit.error > ROUGH
+    ]
 
 
 def _without_sparse(peaks: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:

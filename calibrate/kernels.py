@@ -305,19 +305,24 @@ FULL = Grid(
 def plan(grid: Grid, dtypes: Sequence[str], stream_bytes: int) -> tuple[Kernel, ...]:
     """What to run, small work first within a family, so that each tells how long the next will take.
 
-    Attention and elementwise kernels run in the first 16-bit dtype there is.
+    Attention and elementwise kernels run in the first 16-bit dtype there is. Bandwidth is measured first and last: what
+    disturbs one may spare the other.
     """
     half = next((dtype for dtype in ("bf16", "fp16") if dtype in dtypes), dtypes[0])
-    streams = [Stream(kind="copy", buffer_bytes=stream_bytes), Stream(kind="read", buffer_bytes=stream_bytes)]
     rows = [Elementwise(kind=kind, dtype=half, tokens=t) for t in grid.elementwise_tokens for kind in ("norm", "add")]
     return (
-        *streams,
+        *_streams(stream_bytes),
         Launch(),
         *rows,
         *(kernel for dtype in dtypes for kernel in _by_work(_gemms(grid, dtype))),
         *(kernel for head_dim in grid.head_dims for kernel in _by_work(_decodes(grid, half, head_dim))),
         *(kernel for head_dim in grid.head_dims for kernel in _by_work(_prefills(grid, half, head_dim))),
+        *_streams(stream_bytes // 2),
     )
+
+
+def _streams(buffer_bytes: int) -> tuple[Stream, Stream]:
+    return Stream(kind="copy", buffer_bytes=buffer_bytes), Stream(kind="read", buffer_bytes=buffer_bytes)
 
 
 def _by_work(kernels: Iterable[Kernel]) -> list[Kernel]:

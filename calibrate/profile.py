@@ -38,7 +38,7 @@ def build_profile(
     here = f"measured on this device on {provenance.date} (no datasheet): the ceiling seen is taken for the peak"
     return HardwareProfile(
         name=name or slug(facts.name),
-        product=facts.name,
+        product=facts.name.removeprefix(f"{facts.vendor} "),
         vendor=facts.vendor,
         architecture=facts.architecture,
         peak_flops_per_s={dtype: rate.flops_per_s for dtype, rate in fits.rates.items()},

@@ -27,6 +27,8 @@ def print_report(
         f"{len(samples)} kernels; memory, compute: shares of the peaks; error, unseen: medians over the shapes "
         "fitted and over shapes the fit never saw; spread: of the repeats of a kernel"
     )
+    for note in fits.notes:
+        console.print(f"note: {note}", markup=False, highlight=False)
     for line in skipped:
         console.print(f"left out: {line}", markup=False, highlight=False)
 

@@ -15,12 +15,11 @@ from calibrate.workbench import TooLargeError
 CALLS_PER_KERNEL = 6
 """Warm-up, sizing and the fewest repeats: what a kernel costs at the least."""
 ENOUGH = 10
-"""Samples that every curve gets, though the time be spent: the last ones in the plan must not go without."""
+"""Samples that every curve gets, though the time be spent: the last in the plan must not go without. They are its
+smallest kernels, whose time is overhead and foretells little.
+"""
 PATIENCE = 3.0
 """A kernel may take this many shares of the time left; what it takes more, others lose."""
-
-PATIENCE_AT_LEAST_S = 0.25
-"""What any of a curve's first samples may take."""
 
 Progress = Callable[[Kernel, int], None]
 
@@ -59,9 +58,7 @@ def run_plan(bench: Bench, timer: Timer, plan: Sequence[Kernel], budget: Budget,
         progress(kernel, position)
         share_s = budget.next_share_s()
         alike = [sample for sample in session.samples if sample.kernel.curve == kernel.curve]
-        reason = _too_long(kernel, alike, share_s)
-        if budget.exhausted and len(alike) >= ENOUGH:
-            reason = "the time is spent"
+        reason = _too_late(kernel, alike, share_s, budget) if len(alike) >= ENOUGH else None
         if reason:
             session.skip(kernel, reason)
             continue
@@ -78,12 +75,11 @@ def run_plan(bench: Bench, timer: Timer, plan: Sequence[Kernel], budget: Budget,
     return session
 
 
-def _too_long(kernel: Kernel, alike: Sequence[Sample], share_s: float) -> str | None:
-    """The reason to leave a kernel out, if at the best rates of its kind it takes far more than its share."""
-    if not alike:
-        return None
+def _too_late(kernel: Kernel, alike: Sequence[Sample], share_s: float, budget: Budget) -> str | None:
+    """The reason to leave a kernel out: no time, or at the best rates of its kind it takes far more than its share."""
+    if budget.exhausted:
+        return "the time is spent"
     expected_s = kernel.traffic_bytes / max(sample.kernel.traffic_bytes / sample.seconds for sample in alike)
     if kernel.flops:
         expected_s = max(expected_s, kernel.flops / max(sample.kernel.flops / sample.seconds for sample in alike))
-    patience_s = max(share_s * PATIENCE, PATIENCE_AT_LEAST_S if len(alike) < ENOUGH else 0.0)
-    return "too long for the time there is" if expected_s * CALLS_PER_KERNEL > patience_s else None
+    return "too long for the time there is" if expected_s * CALLS_PER_KERNEL > share_s * PATIENCE else None

@@ -102,7 +102,7 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Run every combination of a what-if grid; one row per point and replication."""
-    from sim.scenario import parse_grid
+    from sim.study.grid import parse_grid
     from sim.study.sweep import sweep as run_sweep
 
     with _points_progress() as progress:

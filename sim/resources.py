@@ -20,7 +20,7 @@ def names(kind: str, suffix: str = ".yaml") -> list[str]:
 
 
 def find(kind: str, name_or_path: str, base_dir: Path | None = None, suffix: str = ".yaml") -> Path | None:
-    """The file that a name or a path means: a shipped name first, then a path seen from ``base_dir``; None if neither."""
+    """The file that a name or a path means: what ships first, then a path seen from ``base_dir``; None if neither."""
     shipped = None if "/" in name_or_path else locate(f"{name_or_path}{suffix}", folder(kind))
     return shipped or locate(name_or_path, base_dir)
 

@@ -81,12 +81,17 @@ def _engine(
         yield Assumption("engine.version", rules.version, "the newest with a record")
     if rules.notice:
         yield Assumption("engine.version", rules.version, rules.notice)
-    for name, value in defaults_taken.items():
-        if name == "max_model_len" and fitted:
-            yield Assumption("engine.max_model_len", f"{settings.max_model_len:,}", "the longest request the KV pool holds")
-        else:
-            shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value).lower()
-            yield Assumption(f"engine.{name}", shown, f"default of {rules.engine} {rules.version}")
+    lengths = defaults_taken.pop("max_model_len", None)
+    if lengths is not None:
+        why = "the longest request the KV pool holds" if fitted else "the model's own limit"
+        yield Assumption("engine.max_model_len", f"{settings.max_model_len:,}", why)
+    if defaults_taken:
+        listed = ", ".join(f"{name} {_shown(value)}" for name, value in defaults_taken.items())
+        yield Assumption("engine settings", listed, f"defaults of {rules.engine} {rules.version}")
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value).lower()
 
 
 def _memory(loaded: Loaded, capacity: KvCapacity | None) -> Iterator[Assumption]:

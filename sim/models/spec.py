@@ -93,15 +93,6 @@ class MoeFfn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """One decoder layer; either half may be absent (Nemotron-H layers have one of the two)."""
-
-    attention: Attention | LatentAttention | LinearAttention | None
-    ffn: DenseFfn | MoeFfn | None
-    norm_parameters: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFormat:
     """The dtype of each kind of tensor in the checkpoint; scales are counted by ``models.dtypes``."""
 
@@ -115,6 +106,21 @@ class WeightFormat:
     norms: DType
     scale_block: int | None = None
     """Weights sharing one scale, where the format leaves it open (int4 group size, fp8 block edge)."""
+    zero_points: bool = False
+    """int4 groups store a zero point beside their scale (AWQ, GPTQ); symmetric ones do not."""
+    attention_out: DType | None = None
+    """Of the attention's output projection; None: as ``attention``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One decoder layer; either half may be absent (Nemotron-H layers have one of the two)."""
+
+    attention: Attention | LatentAttention | LinearAttention | None
+    ffn: DenseFfn | MoeFfn | None
+    norm_parameters: int
+    weights: WeightFormat | None = None
+    """Of a layer that a mixed checkpoint stores in another format than most; None: the model's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +142,8 @@ class ModelSpec:
     activation_dtype: DType
     """Dtype the model computes in when weights are not quantised: the checkpoint's torch_dtype."""
     max_positions: int | None
+    kv_dtype: DType | None = None
+    """Dtype the checkpoint was calibrated to cache keys and values in; None: the activation's."""
     abstract_parameters: int | None = None
     architecture: str = ""
     source: str = ""

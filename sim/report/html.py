@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,10 +51,9 @@ class Picture(NamedTuple):
     """A data URI."""
 
 
-def html(result: Run, extra: Mapping[str, Any] | None = None) -> str:
-    """The whole report of a ``sim.Result``; ``extra`` adds figures by name, such as ``{"roofline": figure}``."""
-    figures = {**Plots(result).all(), **(extra or {})}
-    pictures = [picture(name, figure) for name, figure in figures.items()]
+def html(result: Run) -> str:
+    """The whole report of a ``sim.Result``."""
+    pictures = [picture(name, figure) for name, figure in Plots(result).all().items()]
     scenario = yaml.safe_dump(result.loaded.data, sort_keys=False, allow_unicode=True)
     return render(result.summary, scenario, str(getattr(result.loaded, "file", "") or ""), pictures)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sim.errors import RidgelineError
 from sim.results.summary import measured_rows
 
 if TYPE_CHECKING:
@@ -32,6 +33,14 @@ class Run(Protocol):
     @property
     def loaded(self) -> Any:
         """The scenario."""
+
+    @property
+    def operators(self) -> Mapping[str, Sequence[Operator]]:
+        """Of its median prefill and decode step; empty for the linear model."""
+
+    @property
+    def hardware(self) -> Any:
+        """The device: ``peak_flops_per_s`` by dtype and ``hbm_bytes_per_s``."""
 
 
 class Plots:
@@ -86,24 +95,27 @@ class Plots:
 
         return figures.bound_shares(self._run.summary)
 
-    def roofline(
-        self,
-        operators: Sequence[Operator] | Mapping[str, Sequence[Operator]],
-        *,
-        peak_flops_per_s: float | Mapping[str, float],
-        hbm_bytes_per_s: float,
-    ) -> Drawing:
-        """Operators of one step (or of a ``prefill`` and a ``decode`` step) under the device's roof."""
+    def roofline(self) -> Drawing:
+        """Operators of the run's median prefill and decode step under the device's roof.
+
+        Raises RidgelineError where steps are not made of operators: the linear model has none.
+        """
         from sim.report import figures
 
-        return figures.roofline(operators, peak_flops_per_s=peak_flops_per_s, hbm_bytes_per_s=hbm_bytes_per_s)
+        operators, hardware = self._run.operators, self._run.hardware
+        if not operators:
+            raise RidgelineError("the linear model has no operators\n  cure: use cost: {model: roofline}")
+        used = {operator.dtype for step in operators.values() for operator in step if operator.flops}
+        peaks = {dtype: peak for dtype, peak in hardware.peak_flops_per_s.items() if dtype in used}
+        return figures.roofline(operators, peak_flops_per_s=peaks, hbm_bytes_per_s=hardware.hbm_bytes_per_s)
 
     def all(self) -> dict[str, Drawing]:
         """Every figure of the report, by name, in its order."""
-        return {
+        drawn = {
             "latency": self.latency(),
             "breakdown": self.breakdown(),
             "bounds": self.bounds(),
             "timeline": self.timeline(),
             "throughput_latency": self.throughput_latency(),
         }
+        return {**drawn, "roofline": self.roofline()} if self._run.operators else drawn

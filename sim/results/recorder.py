@@ -39,7 +39,7 @@ class TimeAccount:
 
     def add(self, time: StepTime, duration_s: float) -> Bound:
         """Split one step's duration; returns the largest part."""
-        host_s = time.launch_s + (duration_s - time.device_s)
+        host_s = time.launch_s + max(0.0, duration_s - time.device_s)
         self.compute_s += time.compute_s
         self.memory_s += time.memory_s
         self.communication_s += time.communication_s

@@ -14,7 +14,9 @@ from sim.results.summary import summarise
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sim.cost import Operator
     from sim.fleet import RunRecord
+    from sim.hardware import HardwareProfile
 
 
 class Result:
@@ -39,6 +41,18 @@ class Result:
     @cached_property
     def steps(self) -> pd.DataFrame:
         return self.run.steps.to_pandas()
+
+    @cached_property
+    def operators(self) -> dict[str, list[Operator]]:
+        """Operators of the median ``prefill`` and ``decode`` step; empty for the linear model."""
+        from sim.results.operators import typical_operators
+
+        return typical_operators(self.run, self.steps)
+
+    @property
+    def hardware(self) -> HardwareProfile:
+        """The device the run was on."""
+        return self.run.setup.hardware
 
     @property
     def plot(self) -> Any:

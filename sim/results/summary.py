@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
         {
             "model": setup.model.name,
             "hardware": setup.hardware.name,
-            "engine": {"name": setup.rules.engine, "version": setup.rules.version},
+            "engine": {"name": setup.rules.engine, "version": setup.rules.version, "settings": asdict(setup.settings)},
             "deployment": spec.deployment.model_dump(),
             "seed": spec.seed,
             "partial": run.partial,

@@ -16,6 +16,7 @@ from sim.scenario.document import Source, split_path
 from sim.scenario.quantities import PositiveSeconds
 from sim.scenario.specs import (
     MOST_REQUESTS,
+    MOST_TOKENS,
     Arrivals,
     Burst,
     Closed,
@@ -168,6 +169,8 @@ def _priorities(parts: Parts) -> Found:
 def _lengths(path: str, lengths: Any, base_dir: Path) -> Found:
     if isinstance(lengths, Uniform | Normal | LogNormal) and lengths.high is not None and lengths.low > lengths.high:
         yield f"{path}.low", f"{lengths.low} is above high, {lengths.high}", "swap the two"
+    if isinstance(lengths, Normal | LogNormal) and lengths.mean > MOST_TOKENS:
+        yield f"{path}.mean", f"{lengths.mean:g} is more than {MOST_TOKENS:,}", f"give {MOST_TOKENS:,} or less"
     if isinstance(lengths, Empirical):
         yield from _file(f"{path}.path", lengths.path, base_dir)
     if isinstance(lengths, LogNormal):

@@ -173,9 +173,9 @@ def parse_set(text: str) -> tuple[str, Any]:
     return path.strip(), parse_value(path.strip(), value)
 
 
-def parse_value(path: str, text: str) -> Any:
+def parse_value(path: str, text: str, flag: str = SET) -> Any:
     """One value of a ``--set`` or ``--grid``."""
-    value = parse_scalar(text, f"{SET} {path}")
+    value = parse_scalar(text, f"{flag} {path}")
     is_version = path.endswith("engine.version") and isinstance(value, int | float)
     return text.strip() if is_version else value
 

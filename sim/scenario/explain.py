@@ -72,7 +72,13 @@ def _explain(detail: ErrorDetails, source: Source) -> Problem:
     if isinstance(error, UnfitError):
         return source.problem(path, error.problem, error.cure)
     said, cure = SAID.get(kind, (detail["msg"].lower(), SCHEMA))
-    return source.problem(path, f"{shown(value)} {said.format(**context)}", cure.format(**context))
+    bounds = {name: _number(bound) for name, bound in context.items()}
+    return source.problem(path, f"{shown(_number(value))} {said.format(**bounds)}", cure.format(**bounds))
+
+
+def _number(value: Any) -> Any:
+    """8.0 as 8: as the user wrote it."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
 
 
 def _explain_union(path: Path, source: Source) -> Problem:

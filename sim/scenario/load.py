@@ -53,7 +53,8 @@ def load_scenario(
 ) -> Loaded:
     """Read, override and validate a scenario: a path, the name of an example, or its content as a mapping.
 
-    ``overrides`` maps dotted paths to values. Raises ScenarioError with every problem, in the order of the file.
+    ``overrides`` maps dotted paths to values; ``seed`` goes before theirs and the file's. Raises ScenarioError with
+    every problem, in the order of the file.
     """
     source, base_dir = _open(scenario)
     _drop_blank(source)

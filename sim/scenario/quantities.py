@@ -5,23 +5,45 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from fractions import Fraction as Ratio
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86400.0}
-DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
-BYTES = {f"{prefix}B": factor for prefix, factor in (DECIMAL | BINARY).items()}
-BYTES_PER_SECOND = {f"{unit}/s": factor for unit, factor in BYTES.items()}
-FLOPS = {
-    f"{prefix}{unit}": factor for unit in ("FLOP/s", "FLOPS") for prefix, factor in (DECIMAL | {"P": 1e15}).items()
-}
-RATE = {"/s": 1.0, "req/s": 1.0, "requests/s": 1.0, "Hz": 1.0, "/min": 1 / 60, "req/min": 1 / 60, "/h": 1 / 3600}
-PERCENT = {"%": 0.01}
-COUNT = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+Units = Mapping[str, Ratio]
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_DECIMAL = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
+_POWERS = {**{prefix: Ratio(10**power) for prefix, power in _DECIMAL.items()}, "P": Ratio(10**15)}
+
+TIME: Units = {
+    "s": Ratio(1),
+    "ms": Ratio(1, 10**3),
+    "us": Ratio(1, 10**6),
+    "µs": Ratio(1, 10**6),
+    "ns": Ratio(1, 10**9),
+    "min": Ratio(60),
+    "h": Ratio(3600),
+    "d": Ratio(86400),
+}
+BYTES: Units = {f"{prefix}B": Ratio(10**power) for prefix, power in _DECIMAL.items()} | {
+    f"{prefix}B": Ratio(2**power) for prefix, power in _BINARY.items()
+}
+BYTES_PER_SECOND: Units = {f"{unit}/s": factor for unit, factor in BYTES.items()}
+FLOPS: Units = {f"{prefix}{unit}": factor for unit in ("FLOP/s", "FLOPS") for prefix, factor in _POWERS.items()}
+RATE: Units = {
+    "/s": Ratio(1),
+    "req/s": Ratio(1),
+    "requests/s": Ratio(1),
+    "Hz": Ratio(1),
+    "/min": Ratio(1, 60),
+    "req/min": Ratio(1, 60),
+    "/h": Ratio(1, 3600),
+}
+PERCENT: Units = {"%": Ratio(1, 100)}
+COUNT: Units = {"K": Ratio(10**3), "M": Ratio(10**6), "B": Ratio(10**9), "T": Ratio(10**12)}
+
+_NUMBER = r"[-+]?(?:\d{1,400}\.?\d{0,400}|\.\d{1,400})(?:[eE][-+]?\d{1,3})?"
 NUMBER = re.compile(rf"({_NUMBER})\s*(.*)", re.ASCII | re.DOTALL)
 
 
@@ -45,8 +67,8 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def quantity(value: Any, units: Mapping[str, float]) -> float:
-    """A number, or a text of a number and one of ``units``, in SI base units. Raises UnfitError with the units."""
+def quantity(value: Any, units: Units) -> float:
+    """A number, or a text of a number and one of ``units``, as a float in SI base units. Raises UnfitError."""
     cure = f"give a number, or one with a unit: {', '.join(units)}"
     if isinstance(value, str):
         match = NUMBER.fullmatch(value.strip())
@@ -55,24 +77,24 @@ def quantity(value: Any, units: Mapping[str, float]) -> float:
         number, unit = match.groups()
         if unit and unit not in units:
             raise UnfitError(f"unknown unit {shown(unit)} in {shown(value)}", cure)
-        return finite(float(number) / 100 if unit == "%" else float(number) * units.get(unit, 1.0))
+        return finite(Ratio(number) * units[unit] if unit else Ratio(number))
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UnfitError(f"{shown(value)} is not a number", cure)
     return finite(value)
 
 
-def finite(value: float) -> float:
+def finite(value: float | Ratio) -> float:
     """``value`` as a float. Raises UnfitError if it is NaN, infinite, or too large to be one."""
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise UnfitError(f"{shown(value)} is not a finite number", "give a finite number")
+        raise UnfitError(f"{shown(number)} is not a finite number", "give a finite number")
     return number
 
 
-def _typed(units: Mapping[str, float], what: str, **bounds: float) -> Any:
+def _typed(units: Units, what: str, **bounds: float) -> Any:
     names = "|".join(re.escape(unit) for unit in units)
     keywords = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
     number = {"type": "number"} | {keywords[name]: bound for name, bound in bounds.items()}

@@ -59,14 +59,13 @@ def scenario_schema() -> dict[str, Any]:
     own = {f"{room}.{name}": dict(described) for room, keys in rooms.items() for name, described in keys.items()}
     for target, described in own.items():
         room, name = target.split(".")
-        names = {alias for alias, meant in ALIASES.items() if meant == target}
-        spellings = names | {alias.replace("_", "-") for alias in {name, *names}} - {name}
-        for spelling in sorted(spellings):
-            opposite = "The opposite of" if spelling.replace("-", "_") in NEGATED else "The same as"
-            rooms[room if name in names else "engine"][spelling] = {
-                **{key: value for key, value in described.items() if key not in {"default", "title"}},
-                "description": f"{opposite} {target}",
-            }
+        spellings = {alias for alias, meant in ALIASES.items() if meant == target}
+        for flag in spellings | {alias.replace("_", "-") for alias in spellings}:
+            says = "The opposite of" if flag.replace("-", "_") in NEGATED else "The same as"
+            for keys in rooms.values():
+                keys[flag] = _alias(described, f"{says} {target}")
+        if "_" in name:
+            rooms[room][name.replace("_", "-")] = _alias(described, f"The same as {target}")
     for name, field in Scenario.model_fields.items():
         if not field.is_required() and name != "seed":
             schema["properties"][name] = {"anyOf": [schema["properties"][name], {"type": "null"}]}
@@ -75,3 +74,8 @@ def scenario_schema() -> dict[str, Any]:
             {"type": "integer", "minimum": 1, "description": "a fixed length"}
         )
     return schema
+
+
+def _alias(described: dict[str, Any], says: str) -> dict[str, Any]:
+    taken = {key: value for key, value in described.items() if key not in {"default", "title"}}
+    return {**taken, "description": says}

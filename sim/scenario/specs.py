@@ -28,7 +28,7 @@ Positive = Annotated[int, Field(gt=0), WHOLE]
 Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS), WHOLE]
 Concurrency = Annotated[int, Field(gt=0, le=1_000_000), WHOLE]
 One = Annotated[Literal[1], WHOLE]
-MeanTokens = Annotated[float, Field(gt=0, le=MOST_TOKENS), REAL]
+MeanTokens = Annotated[float, Field(gt=0), REAL]
 WeightDType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
 PeakDType = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4"]
 KvDType = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
@@ -210,7 +210,7 @@ class LogNormal(Spec):
     distribution: Literal["lognormal"]
     mean: MeanTokens
     p99: MeanTokens | None = None
-    sigma: Annotated[float, Field(ge=0, le=10), REAL] | None = None
+    sigma: Annotated[float, Field(ge=0), REAL] | None = None
     low: Tokens = 1
     high: Tokens | None = None
 

@@ -8,6 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sim.errors import Problem, ScenarioError
+from sim.scenario import parse_value
+
 
 class Point(NamedTuple):
     """One run of a sweep: what it overrides, and its seed."""
@@ -20,6 +23,41 @@ class Point(NamedTuple):
     def key(self) -> str:
         """Names the point in a journal."""
         return json.dumps([self.overrides, self.replication, self.seed], sort_keys=True, default=str)
+
+
+def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """``["a.b=1,2", "c=x,y"]`` as paths to values, each value as YAML. Commas inside brackets do not split.
+
+    Raises ScenarioError for a text that is not PATH=V1,V2,...
+    """
+    grid: dict[str, list[Any]] = {}
+    for text in texts:
+        path, equals, values = text.partition("=")
+        path = path.strip()
+        if not path or not equals or not values.strip():
+            problem = Problem("--grid", None, "", f"{text!r} is not PATH=V1,V2,...", "write --grid traffic.arrivals.rate=4,8")
+            raise ScenarioError([problem])
+        grid[path] = [parse_value(path, value, "--grid") for value in _split(values)]
+    return grid
+
+
+def _split(text: str) -> list[str]:
+    """At commas outside brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        elif character in "[{":
+            depth += 1
+        elif character in "]}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            parts.append("")
+            continue
+        parts[-1] += character
+    return parts
 
 
 def points(grid: Mapping[str, Sequence[Any]], replications: int, seed: int) -> list[Point]:

@@ -20,7 +20,7 @@ from sim.errors import RidgelineError
 from sim.hardware import load_profile
 
 TINY = Grid(
-    tokens=(1, 16, 128),
+    tokens=(1, 8, 32, 64, 128),
     weights=((512, 512), (1024, 512)),
     held_out_tokens=(3,),
     held_out_weights=((768, 512),),

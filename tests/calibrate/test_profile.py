@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from calibrate.device import DeviceFacts
@@ -95,7 +96,7 @@ def test_an_fp8_rate_no_dense_product_has_is_left_out_and_noted():
 
 def test_a_dtype_with_too_few_kernels_is_left_out_and_noted():
     samples = [s for s in measured(["fp32", "bf16"]) if s.kernel.dtype != "fp32" or s.kernel.family != "gemm"]
-    few = [s for s in measured(["fp32"]) if s.kernel.family == "gemm"][:5]
+    few = [s for s in measured(["fp32"]) if s.kernel.family == "gemm" and not s.kernel.held_out][:5]
     fits = fit_all(samples + few, None)
     assert set(fits.gemm) == {"bf16"}
     assert any(note.startswith("gemm.fp32 left out: ") for note in fits.notes)
@@ -128,3 +129,30 @@ def test_known_devices_ship_and_memory_tells_namesakes_apart():
 
 def test_names_are_lower_case_with_dashes():
     assert slug("AMD EPYC 9B14 (96-Core), 2 threads") == "amd-epyc-9b14-96-core-2-threads"
+
+
+def test_a_rough_fit_is_noted():
+    """Times that other work stretched at random are not passed off as a calibration."""
+    rng = np.random.default_rng(3)
+    samples = [replace(s, seconds=s.seconds * float(rng.uniform(1.0, 4.0))) for s in measured(["bf16"])]
+    notes = fit_all(samples, None).notes
+    assert any(note.startswith("gemm.bf16 is a rough fit") for note in notes)
+    assert fit_all(measured(["bf16"]), None).notes == ()
+
+
+def test_a_dtype_that_ran_from_cache_is_left_out_not_fatal():
+    """Eight-bit weights small enough for the cache would otherwise end the whole calibration."""
+    cached = [
+        replace(s, seconds=s.kernel.cold_bytes / 20e12) if s.kernel.curve == "gemm.int8" else s
+        for s in measured(["bf16", "int8"], scale={"int8": 2.0})
+    ]
+    fits = fit_all(cached, None)
+    assert set(fits.gemm) == {"bf16"}
+    assert any(note.startswith("gemm.int8 left out: 0 usable kernels") for note in fits.notes)
+
+
+def test_attention_needs_the_peak_of_its_dtype():
+    samples = [s for s in measured(["bf16"]) if s.kernel.family != "gemm"]
+    others = [s for s in measured(["fp16"]) if s.kernel.family == "gemm"]
+    with pytest.raises(RidgelineError, match="too few bf16 products"):
+        fit_all(samples + others, None)

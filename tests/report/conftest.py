@@ -214,7 +214,9 @@ def operators() -> dict[str, list[SimpleNamespace]]:
     """One layer's operators in prefill and decode, as an 8B model on a large GPU has them."""
 
     def operator(name: str, gflop: float, mbytes: float, us: float) -> SimpleNamespace:
-        return SimpleNamespace(name=name, count=32, flops=gflop * 1e9, hbm_bytes=mbytes * 1e6, seconds=us * 1e-6)
+        return SimpleNamespace(
+            name=name, count=32, flops=gflop * 1e9, hbm_bytes=mbytes * 1e6, seconds=us * 1e-6, dtype="bf16"
+        )
 
     return {
         "prefill": [

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from sim import __version__
-from sim.report import figures
+from sim.errors import RidgelineError
 from sim.report.display import result_html
 from sim.report.html import html
 from sim.report.plots import Plots
@@ -57,7 +57,12 @@ def make_result(summary: dict[str, Any], requests: pd.DataFrame, steps: pd.DataF
         "spec": SimpleNamespace(measure=SimpleNamespace(warmup=0)),
     }
     return SimpleNamespace(
-        summary=summary, requests=requests, steps=steps, loaded=SimpleNamespace(**{**known, **loaded})
+        summary=summary,
+        requests=requests,
+        steps=steps,
+        operators={},
+        hardware=SimpleNamespace(peak_flops_per_s={"bf16": 989e12}, hbm_bytes_per_s=3.35e12),
+        loaded=SimpleNamespace(**{**known, **loaded}),
     )
 
 
@@ -139,10 +144,12 @@ def test_report_of_a_run_without_requests_or_slo(
     assert "Assumed" not in page.text
 
 
-def test_report_takes_more_figures(result: SimpleNamespace, operators: dict[str, list[SimpleNamespace]]) -> None:
-    roof = figures.roofline(operators, peak_flops_per_s=989e12, hbm_bytes_per_s=3.35e12)
-    page = Page(html(result, extra={"roofline": roof}))
-    assert ("figure", {"id": "roofline"}) in page.elements
+def test_report_shows_the_roofline_where_there_are_operators(
+    result: SimpleNamespace, operators: dict[str, list[SimpleNamespace]]
+) -> None:
+    assert ("figure", {"id": "roofline"}) not in Page(html(result)).elements
+    result.operators = operators
+    assert ("figure", {"id": "roofline"}) in Page(html(result)).elements
 
 
 def test_notebook_fragment(summary: dict[str, Any]) -> None:
@@ -168,4 +175,7 @@ def test_plots_have_every_figure(result: SimpleNamespace, operators: dict[str, l
     assert list(plots.all()) == ["latency", "breakdown", "bounds", "timeline", "throughput_latency"]
     assert plots.all()["timeline"].axes[1].get_ylabel() == "KV in use (%)"
     assert len(plots().axes) == 7
-    assert plots.roofline(operators["decode"], peak_flops_per_s=1e15, hbm_bytes_per_s=3.35e12).axes
+    with pytest.raises(RidgelineError, match="linear"):
+        plots.roofline()
+    result.operators = operators
+    assert list(plots.all())[-1] == "roofline"

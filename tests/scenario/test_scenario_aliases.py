@@ -54,7 +54,9 @@ def test_an_alias_and_its_own_name_together_are_an_error(alias, base, complaint)
     room, name = target.split(".")
     text = base.replace('engine: {version: "0.33"}\n', "") + f"engine:\n  {alias}: 1\n"
     text += f"  {name}: 1\n" if room == "engine" else f"{room}:\n  {name}: 1\n"
-    assert complaint(text).startswith(f"w.yaml:9: engine.{alias}: says the same as {target}\n  cure: keep one of the two")
+    assert complaint(text).startswith(
+        f"w.yaml:10: engine.{alias}: says the same as {target}\n  cure: keep one of the two"
+    )
 
 
 def test_two_aliases_of_one_key_are_an_error(base, complaint):
@@ -68,7 +70,9 @@ def test_own_names_may_have_dashes(spec, room, base, complaint):
     text = base.replace('engine: {version: "0.33"}\n', "")
     for name in spec.model_fields:
         dashed = name.replace("_", "-")
-        assert complaint(text + f"{room}: {{{dashed}: [wrong]}}\n").startswith(f"w.yaml:9: {room}.{dashed}: ['wrong'] is ")
+        assert complaint(text + f"{room}: {{{dashed}: [wrong]}}\n").startswith(
+            f"w.yaml:9: {room}.{dashed}: ['wrong'] is "
+        )
 
 
 def test_a_misspelt_flag_is_told_the_flag(base, complaint):

@@ -58,23 +58,31 @@ CASES = {
     ),
     "version as a number": (
         ('version: "0.33"', "version: 0.33"),
-        "w.yaml:3: engine.version: 0.33 is a number, and a version is a text\n"
-        '  cure: put it in quotes: "0.33" (as a number, 0.10 would be 0.1)',
+        (
+            "w.yaml:3: engine.version: 0.33 is a number, and a version is a text\n"
+            '  cure: put it in quotes: "0.33" (as a number, 0.10 would be 0.1)'
+        ),
     ),
     "unknown unit": (
         ("seed: 1", "slo: {ttft: 3 fortnights}"),
-        "w.yaml:9: slo.ttft: unknown unit 'fortnights' in '3 fortnights'\n"
-        "  cure: give a number, or one with a unit: s, ms, us, µs, ns, min, h, d",
+        (
+            "w.yaml:9: slo.ttft: unknown unit 'fortnights' in '3 fortnights'\n"
+            "  cure: give a number, or one with a unit: s, ms, us, µs, ns, min, h, d"
+        ),
     ),
     "unit of another quantity": (
         ("seed: 1", "slo: {ttft: 3 GiB}"),
-        "w.yaml:9: slo.ttft: unknown unit 'GiB' in '3 GiB'\n"
-        "  cure: give a number, or one with a unit: s, ms, us, µs, ns, min, h, d",
+        (
+            "w.yaml:9: slo.ttft: unknown unit 'GiB' in '3 GiB'\n"
+            "  cure: give a number, or one with a unit: s, ms, us, µs, ns, min, h, d"
+        ),
     ),
     "more than the whole": (
         ("seed: 1", "slo: {attainment: 99}"),
-        "w.yaml:9: slo.attainment: 99 is more than the whole\n"
-        "  cure: give a share of at most 1, or a percentage such as '99 %'",
+        (
+            "w.yaml:9: slo.attainment: 99 is more than the whole\n"
+            "  cure: give a share of at most 1, or a percentage such as '99 %'"
+        ),
     ),
     "duplicate key": (
         ("seed: 1", "seed: 1\nseed: 2"),
@@ -94,8 +102,10 @@ CASES = {
     ),
     "a list for a length": (
         ("prompt_tokens: 512", "prompt_tokens: [1, 2]"),
-        "w.yaml:7: traffic.prompt_tokens: [1, 2] is not a whole number, or keys with values\n"
-        "  cure: write 512, or {distribution: lognormal, mean: 512, p99: 4000}",
+        (
+            "w.yaml:7: traffic.prompt_tokens: [1, 2] is not a whole number, or keys with values\n"
+            "  cure: write 512, or {distribution: lognormal, mean: 512, p99: 4000}"
+        ),
     ),
     "a text for a mapping": (
         ("{process: poisson, rate: 8}", "poisson"),
@@ -123,13 +133,17 @@ CASES = {
     ),
     "missing trace": (
         ("{process: poisson, rate: 8}", "{process: trace, path: none.csv}"),
-        "w.yaml:5: traffic.arrivals.path: no file is called 'none.csv'\n"
-        "  cure: give the path of a file, seen from the scenario's folder",
+        (
+            "w.yaml:5: traffic.arrivals.path: no file is called 'none.csv'\n"
+            "  cure: give the path of a file, seen from the scenario's folder"
+        ),
     ),
     "missing table of lengths": (
         ("prompt_tokens: 512", "prompt_tokens: {distribution: empirical, path: none.csv, column: x}"),
-        "w.yaml:7: traffic.prompt_tokens.path: no file is called 'none.csv'\n"
-        "  cure: give the path of a file, seen from the scenario's folder",
+        (
+            "w.yaml:7: traffic.prompt_tokens.path: no file is called 'none.csv'\n"
+            "  cure: give the path of a file, seen from the scenario's folder"
+        ),
     ),
     "tab": (
         ("  requests", "\trequests"),
@@ -145,8 +159,10 @@ CASES = {
     ),
     "an object of Python": (
         ("llama-3.1-8b", "!!python/object/apply:os.system [ls]"),
-        "w.yaml:1: tags are refused: could not determine a constructor for the tag "
-        "'tag:yaml.org,2002:python/object/apply:os.system'\n  cure: write plain texts, numbers, lists and mappings",
+        (
+            "w.yaml:1: tags are refused: could not determine a constructor for the tag "
+            "'tag:yaml.org,2002:python/object/apply:os.system'\n  cure: write plain texts, numbers, lists and mappings"
+        ),
     ),
     "a number of 5,000 digits": (
         ("requests: 100", "requests: 1" + 4999 * "0"),
@@ -252,7 +268,9 @@ def test_thousands_of_problems_are_counted(base, complaint):
 
 
 def test_a_missing_file_names_the_examples(tmp_path):
-    with pytest.raises(ScenarioError, match=r"none\.yaml: no such file\n  cure: name a scenario file, or an example: .*chat"):
+    with pytest.raises(
+        ScenarioError, match=r"none\.yaml: no such file\n  cure: name a scenario file, or an example: .*chat"
+    ):
         load_scenario(tmp_path / "none.yaml")
 
 
@@ -275,7 +293,9 @@ def test_a_later_problem_finds_its_line(base, load):
     """What only the run finds out (a model too large, a split that does not divide) points into the file too."""
     loaded = load(base + "deployment:\n  tensor_parallel_size: 3\n", {"engine.max_num_seqs": 4})
     problem = loaded.problem("deployment.tensor_parallel", "3 does not divide 32 heads", "use 1, 2, 4")
-    assert str(problem).endswith("w.yaml:11: deployment.tensor_parallel_size: 3 does not divide 32 heads\n  cure: use 1, 2, 4")
+    assert str(problem).endswith(
+        "w.yaml:11: deployment.tensor_parallel_size: 3 does not divide 32 heads\n  cure: use 1, 2, 4"
+    )
     assert str(loaded.problem("engine.kv_blocks", "x", "y")).partition("w.yaml")[2].startswith(":3: engine.kv_blocks:")
     assert str(loaded.problem("engine.max_sequences", "x", "y")).startswith("--set: engine.max_num_seqs: x")
     assert loaded.problem("", "does not fit", "use more").line is None

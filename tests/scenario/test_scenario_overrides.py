@@ -26,8 +26,9 @@ def test_null_takes_a_key_away(base, load):
     assert (traffic.requests, traffic.duration) == (None, 60)
 
 
-def test_the_seed_goes_before_the_files(base, load):
-    assert load(base, seed=7).spec.seed == 7
+def test_the_seed_goes_before_all_others(base, load):
+    assert load(base, {"seed": 3}, seed=7).spec.seed == 7
+    assert load(base, {"seed": 3}).spec.seed == 3
     assert load(base).spec.seed == 1
 
 
@@ -77,7 +78,10 @@ def test_an_alias_overrides_its_own_name_and_the_other_way_round(base, load):
         ({"": 5}, "is not a path of keys\n  cure: write it as traffic.arrivals.rate"),
         ({"traffic..rate": 5}, "traffic..rate: is not a path of keys"),
         ({".".join("a" * 99): 5}, "is not a path of keys"),
-        ({"engine.max_sequences": 1, "engine.max_num_seqs": 1}, "engine.max_num_seqs: is set twice\n  cure: set it once"),
+        (
+            {"engine.max_sequences": 1, "engine.max_num_seqs": 1},
+            "engine.max_num_seqs: is set twice\n  cure: set it once",
+        ),
         ({5: 1}, "5: unknown key"),
     ],
 )
@@ -85,10 +89,6 @@ def test_what_is_wrong_with_an_override_says_so(overrides, expected, base, compl
     message = complaint(base, overrides)
     assert message.startswith("--set: ")
     assert expected in message
-
-
-def test_a_seed_given_twice(base, complaint):
-    assert complaint(base, {"seed": 3}, seed=4).startswith("--set: seed: is set twice")
 
 
 def test_the_files_own_problems_come_first(base, complaint):

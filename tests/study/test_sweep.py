@@ -75,7 +75,7 @@ def test_a_point_that_does_not_fit_says_why_and_the_rest_run(repo):
 
 def test_a_misspelt_path_is_an_error_before_anything_runs(repo, tmp_path):
     with pytest.raises(ScenarioError, match="rate"):
-        sim.sweep(repo / LESSON, {"traffic.arrivals.rat": [1, 2]}, out=tmp_path / "r.parquet")
+        sim.sweep(repo / "workloads/chat.yaml", {"traffic.arrivals.rat": [1, 2]}, out=tmp_path / "r.parquet")
     assert list(tmp_path.iterdir()) == []
 
 

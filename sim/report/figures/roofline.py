@@ -32,6 +32,10 @@ class Operator(Protocol):
     def seconds(self) -> float:
         """Time of those executions."""
 
+    @property
+    def dtype(self) -> str:
+        """Of the peak it runs at."""
+
 
 Phases = Mapping[str, Sequence[Operator]]
 _MOST_LABELS = 24
@@ -100,8 +104,8 @@ def _x_label(left_out: list[tuple[str, float]]) -> str:
     text = "arithmetic intensity (FLOP per byte of HBM traffic)"
     if not left_out:
         return text
-    named = [f"{style.plain(name)} {percent(share)}" for name, share in sorted(left_out, key=lambda item: -item[1])[:5]]
-    more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
+    named = [f"{style.plain(name)} {percent(share)}" for name, share in sorted(left_out, key=lambda item: -item[1])[:3]]
+    more = f" and {len(left_out) - 3} more" if len(left_out) > 3 else ""
     return f"{text}\nnot drawn, share of the time: {', '.join(named)}{more}"
 
 

@@ -1,0 +1,41 @@
+"""The operators of a run's typical steps, for looking at on the roofline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sim.cost import Operator, RooflineCost
+from sim.models.memory import windows
+from sim.work import PrefillChunk, StepWork
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from sim.fleet import RunRecord
+
+
+def typical_operators(run: RunRecord, steps: pd.DataFrame) -> dict[str, list[Operator]]:
+    """Operators of the median prefilling step (``prefill``) and of the median step that only decodes (``decode``).
+
+    Empty where steps are not made of operators (the linear model). A prefilling step is shown as one chunk without
+    cached context, and decodes as equally long.
+    """
+    cost, model = run.setup.cost, run.setup.model
+    if not isinstance(cost, RooflineCost):
+        return {}
+    shown: dict[str, list[Operator]] = {}
+    prefilling = steps[steps["prefill_tokens"] > 0]
+    if len(prefilling):
+        tokens = int(np.median(prefilling["prefill_tokens"]))
+        work = StepWork((PrefillChunk(tokens, 0),), 0, 0, tuple(0 for _ in windows(model)), 1)
+        shown["prefill"] = cost.operators(work)
+    decoding = steps[(steps["prefill_tokens"] == 0) & (steps["decode_sequences"] > 0)]
+    if len(decoding):
+        middle = decoding.sort_values("decode_sequences", kind="stable").iloc[len(decoding) // 2]
+        sequences, contexts = int(middle["decode_sequences"]), int(middle["context_tokens"])
+        each = contexts / sequences
+        inside = tuple(round(sequences * min(each, window)) for window in windows(model))
+        shown["decode"] = cost.operators(StepWork((), sequences, contexts, inside, sequences))
+    return shown

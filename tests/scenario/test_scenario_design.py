@@ -1,0 +1,156 @@
+"""Every key and value of the design is accepted or refused by name, never ignored."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.scenario.specs import Scenario
+
+
+def put(base, path, value):
+    """``base`` and the override that writes ``value`` there."""
+    return base, {path: value}
+
+
+ACCEPTED = {
+    "engine.name": "vllm",
+    "engine.version": "0.33",
+    "engine.weight_dtype": "fp8",
+    "engine.kv_dtype": "fp8",
+    "engine.max_batched_tokens": 8192,
+    "engine.max_sequences": 256,
+    "engine.max_model_len": 8192,
+    "engine.block_tokens": 16,
+    "engine.gpu_memory_utilization": 0.9,
+    "engine.kv_blocks": 1000,
+    "engine.chunked_prefill": True,
+    "engine.prefix_caching": True,
+    "engine.long_prefill_threshold": 512,
+    "engine.policy": "priority",
+    "engine.async_scheduling": True,
+    "deployment.replicas": 2,
+    "deployment.tensor_parallel": 2,
+    "deployment.pipeline_parallel": 1,
+    "deployment.data_parallel": 1,
+    "deployment.expert_parallel": 1,
+    "traffic.requests": 5,
+    "traffic.duration": "10 min",
+    "traffic.max_output_tokens": 100,
+    "traffic.shared_prefix": {"tokens": 100, "groups": 3},
+    "slo": {"ttft": "1 s", "tpot": "50 ms", "attainment": 0.99},
+    "cost": {"model": "roofline", "efficiency": "ideal"},
+    "measure": {"warmup": 5, "drain": False},
+    "seed": 5,
+    "model": {"parameters": 8e9, "weight_dtype": "fp16"},
+}
+
+REFUSED = [
+    ("engine.speculative", {"tokens": 3}),
+    ("engine.scheduler_recv_interval", 4),
+    *[("engine.name", name) for name in ("sglang", "trtllm", "orca", "static", "sarathi", "llama.cpp")],
+    ("deployment.pipeline_parallel", 2),
+    ("deployment.data_parallel", 2),
+    ("deployment.expert_parallel", 8),
+    ("deployment.prefill", {"replicas": 1}),
+    ("deployment.decode", {"replicas": 1}),
+    *[("deployment.router", router) for router in ("session", "prefix", "weighted")],
+    ("traffic.sessions", {"turns": 3}),
+    ("traffic.classes", []),
+    ("traffic.client", None),
+    ("traffic.arrivals", {"process": "ramp", "from": 1, "to": 9, "over": "1 h", "shape": "linear"}),
+    ("traffic.arrivals", {"process": "diurnal", "mean": 1, "amplitude": 1, "period": "1 d"}),
+    *[
+        ("traffic.arrivals", {"process": "trace", "path": "w.yaml", "format": name})
+        for name in (
+            "burstgpt", "mooncake", "mooncake-delta", "agentic-mooncake", "weka", "ragpulse", "servegen", "sharegpt",
+            "llmservingsim",
+        )
+    ],
+    ("engine.lora", {}),
+    ("engine.enable_lora", True),
+    ("engine.max-loras", 3),
+    ("lora", {}),
+    ("metrics", "guidellm"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ACCEPTED)
+def test_what_the_design_names_is_accepted(path, base, load):
+    """And arrives in the spec."""
+    value = ACCEPTED[path]
+    spec = load(base, {path: value}).spec
+    for part in path.split("."):
+        spec = getattr(spec, part)
+    assert spec != getattr(Scenario.model_fields.get(path), "default", None)
+
+
+@pytest.mark.parametrize(
+    ("process", "parameters"),
+    [
+        ("poisson", {"rate": 3}),
+        ("gamma", {"rate": 3, "cv": 2}),
+        ("gamma", {"rate": 3, "burstiness": 0.25}),
+        ("constant", {"rate": 3}),
+        ("burst", {}),
+        ("trace", {"path": "w.yaml", "format": "azure", "time_scale": 0.5}),
+        ("trace", {"path": "w.yaml", "format": "table"}),
+        ("trace", {"path": "w.yaml", "format": "auto"}),
+    ],
+)
+def test_processes_may_have_a_max_concurrency(process, parameters, base, load):
+    arrivals = load(
+        base, {"traffic.arrivals": {"process": process, **parameters, "max_concurrency": 7}}
+    ).spec.traffic.arrivals
+    assert arrivals.model_dump(exclude_unset=True) == {"process": process, **parameters, "max_concurrency": 7}
+
+
+@pytest.mark.parametrize(
+    ("distribution", "parameters"),
+    [
+        ("fixed", {"value": 5}),
+        ("uniform", {"low": 1, "high": 5}),
+        ("normal", {"mean": 5, "std": 1, "low": 1, "high": 9}),
+        ("lognormal", {"mean": 5, "p99": 9, "low": 1, "high": 9}),
+        ("lognormal", {"mean": 5, "sigma": 1}),
+        ("empirical", {"path": "w.yaml", "column": "x"}),
+    ],
+)
+def test_distributions(distribution, parameters, base, load):
+    lengths = load(
+        base, {"traffic.output_tokens": {"distribution": distribution, **parameters}}
+    ).spec.traffic.output_tokens
+    assert lengths.model_dump(exclude_unset=True) == {"distribution": distribution, **parameters}
+
+
+@pytest.mark.parametrize("router", ["round-robin", "random", "least-outstanding", "power-of-two"])
+def test_routers(router, base, load):
+    assert load(base, {"deployment.router": router}).spec.deployment.router == router
+
+
+def test_the_linear_model(base, load):
+    cost = {
+        "model": "linear",
+        "prefill_step_s": 0,
+        "prefill_s_per_token": 20e-6,
+        "step_s": 5e-3,
+        "step_s_per_sequence": "50 us",
+        "step_s_per_context_token": 0,
+    }
+    assert load(base, {"cost": cost}).spec.cost.step_s_per_sequence == 50e-6
+
+
+@pytest.mark.parametrize(("path", "value"), REFUSED, ids=str)
+def test_what_is_not_built_is_refused_by_name(path, value, base, complaint):
+    """In one problem that names it, with something to do instead."""
+    message = complaint(base, {path: value})
+    assert "is not built yet\n  cure: " in message
+    assert message.startswith(f"--set: {path}")
+    assert message.count("cure:") == 1
+    if isinstance(value, str):
+        assert value in message.partition("\n")[0] or path == "metrics"
+
+
+def test_a_refused_key_in_a_file_has_its_line(base, complaint):
+    message = complaint(base + "deployment:\n  prefill: {replicas: 2}\n  data-parallel-size: 4\n")
+    assert message.startswith("w.yaml:11: deployment.prefill: disaggregated serving is not built yet\n  cure: ")
+    assert "\nw.yaml:12: deployment.data-parallel-size: data parallelism is not built yet\n  cure: use 1" in message
