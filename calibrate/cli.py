@@ -65,7 +65,7 @@ def _run(device: str, out: Path, quick: bool, name: str | None, base: str | None
 
     request = Request(device=device, out=out, quick=quick, name=name, base=base)
     done = calibrate(request, Console(stderr=True))
-    print_report(done.profile, done.session.samples, done.fits, done.skipped, Console())
+    print_report(done, Console())
     print(f"wrote {out}")
 
 

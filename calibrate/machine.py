@@ -6,10 +6,12 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 PROCESSORS = Path("/proc/cpuinfo")
 MEMORY = Path("/proc/meminfo")
+LOAD = Path("/proc/stat")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 CGROUP = Path("/sys/fs/cgroup")
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -55,6 +57,33 @@ def cache_bytes() -> int | None:
         return int(_sysctl("hw.l2cachesize") or 0) or None
     texts = [line.strip() for path in sorted(CACHES.glob("index*/size")) for line in _lines(path)]
     return max((int(text[:-1]) * UNITS[text[-1]] for text in texts if text[-1:] in UNITS), default=None)
+
+
+class Neighbours:
+    """What other processes take of the processors from now on; nothing to say where the system does not count."""
+
+    def __init__(self) -> None:
+        self._start = self._seconds()
+
+    def share(self) -> float | None:
+        """Of all processors' time since the start, the part that was not ours."""
+        now = self._seconds()
+        if now is None or self._start is None:
+            return None
+        busy_s, own_s, elapsed_s = (after - before for after, before in zip(now, self._start, strict=True))
+        capacity_s = elapsed_s * (os.cpu_count() or 1)
+        return min(1.0, max(0.0, busy_s - own_s) / capacity_s) if capacity_s > 0 else None
+
+    @staticmethod
+    def _seconds() -> tuple[float, float, float] | None:
+        """Seconds all processors were busy (or taken by the hypervisor), we were, and the clock."""
+        lines = _lines(LOAD)
+        if not lines or not lines[0].startswith("cpu "):
+            return None
+        user, nice, system, _idle, _waiting, *interrupts = (int(field) for field in lines[0].split()[1:9])
+        own = os.times()
+        busy = user + nice + system + sum(interrupts)
+        return busy / os.sysconf("SC_CLK_TCK"), own.user + own.system, time.monotonic()
 
 
 def _sysctl(key: str) -> str | None:

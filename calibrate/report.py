@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,12 @@ from rich.table import Table
 from calibrate.fit import Fit
 from calibrate.fitting import Fits
 from calibrate.kernels import Sample
-from sim.hardware import HardwareProfile
+from calibrate.running import Calibration
 
 
-def print_report(
-    profile: HardwareProfile, samples: Sequence[Sample], fits: Fits, skipped: Iterable[str], console: Console
-) -> None:
+def print_report(done: Calibration, console: Console) -> None:
     """Ceilings, then one row per curve with its errors, then what was left out."""
+    profile, samples, fits = done.profile, done.session.samples, done.fits
     peaks = ", ".join(f"{dtype} {peak / 1e12:.4g}" for dtype, peak in profile.peak_flops_per_s.items())
     console.print(f"{profile.product}: peaks {peaks} TFLOP/s; memory {profile.hbm_bytes_per_s / 1e9:.4g} GB/s")
     console.print(_table(samples, fits))
@@ -27,9 +26,9 @@ def print_report(
         f"{len(samples)} kernels; memory, compute: shares of the peaks; error, unseen: medians over the shapes "
         "fitted and over shapes the fit never saw; spread: of the repeats of a kernel"
     )
-    for note in fits.notes:
+    for note in done.notes:
         console.print(f"note: {note}", markup=False, highlight=False)
-    for line in skipped:
+    for line in done.skipped:
         console.print(f"left out: {line}", markup=False, highlight=False)
 
 

@@ -16,6 +16,7 @@ from calibrate.device import TorchDevice, open_device
 from calibrate.fitting import Fits, fit_all
 from calibrate.kernels import FULL, QUICK, Grid, Kernel, plan
 from calibrate.known import matching_profile
+from calibrate.machine import Neighbours
 from calibrate.probing import prefers_products, usable_dtypes
 from calibrate.profile import Provenance, build_profile
 from calibrate.session import Progress, Session, run_plan
@@ -28,6 +29,8 @@ QUICK_S, FULL_S = 42.0, 500.0
 QUICK_POOL_BYTES = 2**29
 DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8")
 LEAST_FREE_BYTES = 2**29
+DISTURBED = 0.05
+"""Share of the processors beyond which other processes show in the times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,7 @@ class Calibration:
     session: Session
     fits: Fits
     skipped: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def calibrate(request: Request, console: Console) -> Calibration:
@@ -76,6 +80,7 @@ def calibrate(request: Request, console: Console) -> Calibration:
     total_s = request.budget_s or (QUICK_S if request.quick else FULL_S)
     console.print(f"measuring {facts.name}: up to {total_s:.0f} s", highlight=False)
     bench = Workbench(device, most_pool_bytes=QUICK_POOL_BYTES if request.quick else MOST_POOL_BYTES)
+    neighbours = Neighbours()
     session, skipped, decode_kernel = _measure(bench, device.timer(), request, base, total_s, console)
     fits = fit_all(session.samples, base)
     provenance = Provenance(
@@ -83,11 +88,11 @@ def calibrate(request: Request, console: Console) -> Calibration:
         date=datetime.now(UTC).date().isoformat(),
         command=request.command,
         decode_kernel=decode_kernel,
-        notes=_notes(device, session),
+        notes=_notes(device, session, neighbours.share()),
     )
     profile = build_profile(session.samples, fits, provenance, base=base, name=request.name)
     save_profile(profile, request.out)
-    return Calibration(profile, session, fits, (*skipped, *session.skip_lines()))
+    return Calibration(profile, session, fits, (*skipped, *session.skip_lines()), (*fits.notes, *provenance.notes))
 
 
 def check_writable(path: Path) -> None:
@@ -123,10 +128,12 @@ def _measure(
         return run_plan(bench, timer, todo, Budget(total_s, len(todo)), progress), skipped, decode_kernel
 
 
-def _notes(device: TorchDevice, session: Session) -> tuple[str, ...]:
+def _notes(device: TorchDevice, session: Session, others: float | None) -> tuple[str, ...]:
     launches = [sample.seconds for sample in session.samples if sample.kernel.family == "launch"]
     how = "in a CUDA graph" if device.kind == "cuda" else "called from Python"
+    busy = device.kind == "cpu" and others is not None and others > DISTURBED
     return (
+        *([f"Other processes took {others:.0%} of the processors: measure again on an idle machine."] if busy else []),
         *(f"A kernel that does nothing takes {seconds * 1e6:.2f} us {how}." for seconds in launches),
         "Chunked prefill over a context and mixed steps were not measured.",
     )

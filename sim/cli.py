@@ -235,5 +235,6 @@ def _bar(text: str) -> Iterator[Any]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield bar
 
+
 if __name__ == "__main__":
     main()

@@ -19,4 +19,6 @@ def test_notebook_runs(repo, name):
 def test_notebooks_are_kept_without_outputs(repo):
     for path in (repo / "notebooks").glob("*.ipynb"):
         cells = nbformat.read(path, as_version=4).cells
-        assert all(not cell.get("outputs") for cell in cells), f"{path.name} holds outputs: clear them before committing"
+        assert all(not cell.get("outputs") for cell in cells), (
+            f"{path.name} holds outputs: clear them before committing"
+        )

@@ -71,5 +71,6 @@ def test_import_and_help_load_nothing_heavy(heavy):
 
 
 def test_simulating_loads_no_plotting():
-    code = "import sys, sim; sim.run('chat', overrides={'traffic.requests': 5}).summary; sys.exit('matplotlib' in sys.modules)"
+    run = "sim.run('chat', overrides={'traffic.requests': 5}).summary"
+    code = f"import sys, sim; {run}; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

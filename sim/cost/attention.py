@@ -17,8 +17,8 @@ from sim.work import PrefillChunk, StepWork
 
 LATENT_DECODE_MEMORY = 0.85
 LATENT_DECODE_COMPUTE = 0.55
-"""MLA decode reaches 0.85 of the bandwidth share of a grouped-query kernel, and 0.55 of the 16-bit peak: no kernel table
-of it exists, these reproduce served DeepSeek models."""
+"""MLA decode reaches 0.85 of the bandwidth share of a grouped-query kernel, and 0.55 of the 16-bit peak: no kernel
+table of it exists, these reproduce served DeepSeek models."""
 SCAN_FLOPS = 6
 """Per token and element of a linear layer's state: decay, rank-one update, read-out."""
 
@@ -105,7 +105,9 @@ class AttentionCost:
             area = causal_area(chunk.tokens, chunk.context_tokens, window)
             length = chunk.tokens + chunk.context_tokens
             chunk_flops = 2.0 * heads * (query_dim + value_dim) * area
-            chunk_bytes = chunk.tokens * heads * (query_dim + value_dim) * 2 + read_bytes * min(length, (window or length) + chunk.tokens)
+            chunk_bytes = chunk.tokens * heads * (query_dim + value_dim) * 2 + read_bytes * min(
+                length, (window or length) + chunk.tokens
+            )
             parts = parts.plus(
                 prefill_attention(
                     curve, len(chunks), heads, length, chunk_flops, chunk_bytes, self._peak, self._device.bandwidth

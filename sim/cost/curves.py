@@ -1,7 +1,7 @@
 """Seconds of one operator: work over a peak, bent by how near kernels come to it.
 
-Each function returns ``Parts``: the operator's time split by what it is spent on. ``ideal`` curves (shares of 1, no launch)
-give the plain roofline max(FLOPs / peak, bytes / bandwidth).
+Each function returns ``Parts``: the operator's time split by what it is spent on. ``ideal`` curves (shares of 1, no
+launch) give the plain roofline max(FLOPs / peak, bytes / bandwidth).
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ class Parts(NamedTuple):
         )
 
     def times(self, count: int) -> Parts:
-        return Parts(
-            self.compute_s * count, self.memory_s * count, self.communication_s * count, self.launch_s * count
-        )
+        return Parts(self.compute_s * count, self.memory_s * count, self.communication_s * count, self.launch_s * count)
 
     @property
     def total_s(self) -> float:
@@ -89,11 +87,18 @@ def experts(
 
 def distinct_experts(experts_: int, per_token: int, tokens: float) -> float:
     """Expected experts hit by ``tokens`` under uniform routing: N (1 - (1 - k/N)^tokens)."""
-    return experts_ * (1.0 - (1.0 - per_token / experts_) ** tokens)
+    missed: float = (1.0 - per_token / experts_) ** tokens
+    return experts_ * (1.0 - missed)
 
 
 def decode_attention(
-    curve: DecodeAttentionCurve, sequences: int, kv_heads: int, kv_bytes: float, flops: float, peak: float, bandwidth: float
+    curve: DecodeAttentionCurve,
+    sequences: int,
+    kv_heads: int,
+    kv_bytes: float,
+    flops: float,
+    peak: float,
+    bandwidth: float,
 ) -> Parts:
     """One query per sequence over its cached keys and values; linear in the sum of contexts."""
     memory_s = kv_bytes / (bandwidth * curve.memory)

@@ -25,4 +25,6 @@ def compute_dtype(weight_dtype: str, peak_flops_per_s: Mapping[str, float]) -> s
     for dtype in ORDER[weight_dtype]:
         if dtype in peak_flops_per_s:
             return dtype
-    raise RidgelineError(f"the device states no peak for {weight_dtype} weights\n  cure: add one of {ORDER[weight_dtype]}")
+    raise RidgelineError(
+        f"the device states no peak for {weight_dtype} weights\n  cure: add one of {ORDER[weight_dtype]}"
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from sim.errors import DoesNotFit
 from sim.hardware import HardwareProfile
@@ -19,7 +21,7 @@ from sim.models.spec import Attention, DenseFfn, LatentAttention, ModelSpec
 GIB = 2**30
 ACTIVATION_BYTES = 2
 FRAMEWORK_BYTES = 0.3 * GIB
-"""CUDA context, cuBLAS workspaces and allocator slack that vLLM's logs report beside torch's peak ("non-torch memory")."""
+"""CUDA context, cuBLAS workspaces and allocator slack: what vLLM's logs call non-torch memory."""
 COLLECTIVE_BYTES = 0.7 * GIB
 """NCCL channels and custom all-reduce buffers, with more than one GPU."""
 GRAPH_BYTES = 0.8 * GIB
@@ -128,15 +130,18 @@ def kv_capacity(
 ) -> KvCapacity | None:
     """KV blocks of one replica; None for a model without KV.
 
-    ``kv_blocks`` overrides the computed number. Raises DoesNotFit, with the numbers and the tensor parallelism that would
-    fit, where the weights alone are too much.
+    ``kv_blocks`` overrides the computed number. Raises DoesNotFit, with the numbers and the tensor parallelism that
+    would fit, where the weights alone are too much.
     """
-    budget_of = {
-        "gpu_memory_utilization": gpu_memory_utilization,
-        "max_batched_tokens": max_batched_tokens,
-        "max_sequences": max_sequences,
-        "graphs_counted": graphs_counted,
-    }
+    budget_at = partial(
+        kv_budget,
+        model,
+        profile,
+        gpu_memory_utilization=gpu_memory_utilization,
+        max_batched_tokens=max_batched_tokens,
+        max_sequences=max_sequences,
+        graphs_counted=graphs_counted,
+    )
     if not has_kv(model):
         _check_weights_alone(model, profile, tensor_parallel, gpu_memory_utilization)
         return None
@@ -147,10 +152,10 @@ def kv_capacity(
     )
     budget = None
     if kv_blocks is None:
-        budget = kv_budget(model, profile, tensor_parallel=tensor_parallel, **budget_of)  # type: ignore[arg-type]
+        budget = budget_at(tensor_parallel=tensor_parallel)
         kv_blocks = int(max(0.0, budget.kv_bytes) // bytes_per_block)
         if kv_blocks < 2:
-            raise _too_large(model, profile, tensor_parallel, budget, budget_of)
+            raise _too_large(model, profile, tensor_parallel, budget, budget_at)
     return KvCapacity(
         blocks=kv_blocks,
         block_tokens=block_tokens,
@@ -173,27 +178,31 @@ def _check_weights_alone(model: ModelSpec, profile: HardwareProfile, tensor_para
 
 
 def _too_large(
-    model: ModelSpec, profile: HardwareProfile, tensor_parallel: int, budget: KvBudget, budget_of: dict[str, object]
+    model: ModelSpec,
+    profile: HardwareProfile,
+    tensor_parallel: int,
+    budget: KvBudget,
+    budget_at: Callable[..., KvBudget],
 ) -> DoesNotFit:
     fits = [
         ranks
         for ranks in legal_tensor_parallel(model, most_devices(profile))
-        if ranks > tensor_parallel
-        and kv_budget(model, profile, tensor_parallel=ranks, **budget_of).kv_bytes > GIB  # type: ignore[arg-type]
+        if ranks > tensor_parallel and budget_at(tensor_parallel=ranks).kv_bytes > GIB
     ]
     gpus = f"{tensor_parallel} x {profile.name}"
     problem = (
         f"{model.name} does not fit on {gpus}: each GPU offers {budget.usable_bytes / GIB:.1f} GiB "
-        f"({budget.memory_bytes / GIB:.1f} GiB x gpu_memory_utilization); weights take {budget.weight_bytes / GIB:.1f}, "
-        f"activations {budget.activation_bytes / GIB:.1f}, graphs and framework "
-        f"{(budget.graph_bytes + budget.framework_bytes) / GIB:.1f} GiB: {-budget.kv_bytes / GIB:.1f} GiB too much"
+        f"({budget.memory_bytes / GIB:.1f} GiB x gpu_memory_utilization); "
+        f"weights take {budget.weight_bytes / GIB:.1f}, activations {budget.activation_bytes / GIB:.1f}, "
+        f"graphs and framework {(budget.graph_bytes + budget.framework_bytes) / GIB:.1f} GiB: "
+        f"{-budget.kv_bytes / GIB:.1f} GiB too much"
     )
     if fits:
         return DoesNotFit(problem, f"use tensor_parallel: {fits[0]}")
     return DoesNotFit(
         problem,
-        f"no tensor_parallel that the links of {profile.name} join is enough: use smaller weights (weight_dtype: fp8 or "
-        "int4), or a device with more memory",
+        f"no tensor_parallel that the links of {profile.name} join is enough: use smaller weights "
+        "(weight_dtype: fp8 or int4), or a device with more memory",
     )
 
 

@@ -1,4 +1,4 @@
-"""The roofline model of a decoder: operator by operator, max(FLOPs / peak, bytes / bandwidth), bent by measured curves."""
+"""The roofline model of a decoder, operator by operator: max(FLOPs / peak, bytes / bandwidth), bent by curves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sim.cost.operators import Operator, total
 from sim.cost.shapes import Gemm, attention_gemms, ffn_gemms
 from sim.hardware import HardwareProfile, HostOverheads
 from sim.models.dtypes import stored_bytes
-from sim.models.spec import Attention, MoeFfn, ModelSpec
+from sim.models.spec import Attention, ModelSpec, MoeFfn
 from sim.work import StepTime, StepWork
 
 ACTIVATION_BYTES = 2
@@ -82,7 +82,7 @@ class RooflineCost:
         )
 
     def operators(self, work: StepWork) -> list[Operator]:
-        """The operators of a step, in order; their parts sum to the device's time, but for the engine's gap per layer."""
+        """The operators of a step, in order; their parts sum to the device's time less the engine's gaps."""
         tokens = self._graph_size(work.decode_sequences) if not work.chunks else work.tokens
         return [
             *self._token_operators(tokens),
@@ -104,7 +104,11 @@ class RooflineCost:
         model = self._model
         if model.abstract_parameters is not None:
             inner = model.abstract_parameters / ABSTRACT_COLUMNS
-            return [self._gemm(Gemm("weights", ABSTRACT_COLUMNS, inner, model.weights.attention), tokens, 1, weights_only=True)]
+            return [
+                self._gemm(
+                    Gemm("weights", ABSTRACT_COLUMNS, inner, model.weights.attention), tokens, 1, weights_only=True
+                )
+            ]
         operators = [self._elementwise("embedding", 2 * tokens * model.hidden * ACTIVATION_BYTES, 1)]
         for layer, count in self._layers.items():
             reduces = 0
@@ -119,7 +123,9 @@ class RooflineCost:
                 reduces += 1
                 if isinstance(layer.ffn, MoeFfn):
                     operators.append(self._experts(layer.ffn, tokens, count))
-            passes = ELEMENTWISE_PASSES if layer.attention is not None and layer.ffn is not None else ELEMENTWISE_PASSES / 2
+            passes = (
+                ELEMENTWISE_PASSES if layer.attention is not None and layer.ffn is not None else ELEMENTWISE_PASSES / 2
+            )
             moved = passes * tokens * model.hidden * ACTIVATION_BYTES
             operators.append(self._elementwise("norms and activations", moved, count))
             if self._all_reduce is not None:
@@ -170,4 +176,3 @@ class RooflineCost:
         assert self._all_reduce is not None
         parts = collective(self._all_reduce, message_bytes)
         return Operator("all-reduce", count, 0.0, 0.0, parts.times(count), self._model.activation_dtype)
-

@@ -1,7 +1,7 @@
 """The matrix products of one decoder layer on one GPU under tensor parallelism, as shapes.
 
-Query heads, feed-forward columns and the vocabulary divide over the ranks; keys and values replicate once there are more
-ranks than KV heads; MLA's down-projections, routers and norms are on every rank.
+Query heads, feed-forward columns and the vocabulary divide over the ranks; keys and values replicate once there are
+more ranks than KV heads; MLA's down-projections, routers and norms are on every rank.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from sim.models.spec import (
     DType,
     LatentAttention,
     LinearAttention,
-    MoeFfn,
     ModelSpec,
+    MoeFfn,
 )
 
 
@@ -44,11 +44,14 @@ def attention_gemms(
         key_value = 0 if attention.shares_kv else split(attention.kv_heads, ranks)
         queries = heads * attention.head_dim * (2 if attention.output_gate else 1)
         columns = queries + key_value * (attention.head_dim + attention.value_head_dim)
-        return (Gemm("qkv", columns, hidden, dtype), Gemm("attention out", hidden, heads * attention.value_head_dim, dtype))
+        return (
+            Gemm("qkv", columns, hidden, dtype),
+            Gemm("attention out", hidden, heads * attention.value_head_dim, dtype),
+        )
     if isinstance(attention, LatentAttention):
         return _latent_gemms(attention, hidden, dtype, ranks)
-    columns = attention.projection_parameters / hidden / ranks
-    return (Gemm(f"{attention.kind} projections", columns, hidden, dtype),)
+    share = attention.projection_parameters / hidden / ranks
+    return (Gemm(f"{attention.kind} projections", share, hidden, dtype),)
 
 
 def _latent_gemms(attention: LatentAttention, hidden: int, dtype: DType, ranks: int) -> tuple[Gemm, ...]:
@@ -58,7 +61,9 @@ def _latent_gemms(attention: LatentAttention, hidden: int, dtype: DType, ranks: 
     down = (attention.query_lora_rank or 0) + latent
     gemms = [Gemm("latent down", down, hidden, dtype)]
     gemms.append(Gemm("query up", query, attention.query_lora_rank or hidden, dtype))
-    gemms.append(Gemm("latent up", heads * (attention.nope_head_dim + attention.value_head_dim), attention.kv_lora_rank, dtype))
+    gemms.append(
+        Gemm("latent up", heads * (attention.nope_head_dim + attention.value_head_dim), attention.kv_lora_rank, dtype)
+    )
     if attention.index_heads:
         inner = attention.query_lora_rank or hidden
         gemms.append(Gemm("index query", attention.index_heads * attention.index_head_dim, inner, dtype))

@@ -1,7 +1,7 @@
 """The KV block pool: who holds blocks, which free ones are still cached, and which is taken next.
 
-Mirrors vLLM's ``BlockPool`` and ``FreeKVCacheBlockQueue``: the next block comes from the front of a queue; taking one that
-carries a key evicts it. Blocks without a key are all alike, so those at the front are only counted.
+Mirrors vLLM's ``BlockPool`` and ``FreeKVCacheBlockQueue``: the next block comes from the front of a queue; taking one
+that carries a key evicts it. Blocks without a key are all alike, so those at the front are only counted.
 """
 
 from __future__ import annotations

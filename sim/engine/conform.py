@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,13 +30,6 @@ class Difference(NamedTuple):
 
 class UnsupportedTrace(RidgelineError):
     """A trace that cannot be read, or that uses a feature this engine does not have."""
-
-
-@dataclass(slots=True)
-class Record:
-    """What the replay has to say about one step; ``after`` fields fill in when its batch completes."""
-
-    fields: dict[str, Any]
 
 
 def replay_file(path: Path) -> Difference | None:
@@ -127,7 +119,8 @@ class _Replay:
         cached = {request: tokens for request, tokens, _ in plan.admitted}
         fields |= {
             "scheduled": [
-                [request.request_id, tokens, cached.get(request, before.get(request))] for request, tokens in plan.scheduled
+                [request.request_id, tokens, cached.get(request, before.get(request))]
+                for request, tokens in plan.scheduled
             ],
             "new": [[request.request_id, tokens] for request, tokens, resumed in plan.admitted if not resumed],
             "resumed": [[request.request_id, tokens] for request, tokens, resumed in plan.admitted if resumed],

@@ -11,8 +11,8 @@ from sim.engine.settings import EngineSettings
 class KvCache:
     """Gives requests the blocks their computed tokens need.
 
-    A request holds ceil(computed / block) blocks; a block is taken when its first token is scheduled, and registered for
-    others to hit when its last one is.
+    A request holds ceil(computed / block) blocks; a block is taken when its first token is scheduled, and registered
+    for others to hit when its last one is.
     """
 
     def __init__(self, settings: EngineSettings, *, unhashed_first: bool) -> None:

@@ -12,8 +12,9 @@ MANY_TOKENS = 1 << 62
 def block_keys(request: Request, block_tokens: int) -> Iterator[int]:
     """Keys of a request's full blocks, one after another: equal keys mean equal tokens from the start.
 
-    A key hashes the parent's key and the pieces the block covers, as vLLM chains its block hashes; 64 bits, so two of ten
-    million cached blocks collide with a chance of about 1e-5. After the prompt comes the segment ``o:<request_id>``.
+    A key hashes the parent's key and the pieces the block covers, as vLLM chains its block hashes; 64 bits, so two of
+    ten million cached blocks collide with a chance of about 1e-5. After the prompt comes the segment
+    ``o:<request_id>``.
     """
     pieces = request.prompt or ((f"p:{request.request_id}", request.prompt_tokens),)
     parent = 0

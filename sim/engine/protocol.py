@@ -13,8 +13,8 @@ from sim.work import StepWork
 class Plan:
     """One planned step.
 
-    ``scheduled``: (request, tokens) in the engine's order; ``admitted``: (request, prefix-hit tokens, resumed) for those
-    that left the waiting queue in this step; ``preempted`` in order.
+    ``scheduled``: (request, tokens) in the engine's order; ``admitted``: (request, prefix-hit tokens, resumed) for
+    those that left the waiting queue in this step; ``preempted`` in order.
     """
 
     scheduled: list[tuple[Request, int]]

@@ -1,7 +1,7 @@
 """What differs between vLLM releases, as data: one record of rules and defaults per version that was read.
 
-Read from the releases' own sources (wheels 0.9.2, 0.11.2, 0.14.1, 0.19.1, 0.25.1, 0.33.0) and, for 0.32, from its recorded
-decisions. Where a change lies between two releases that were read, the older rule is kept until the newer one.
+Read from the releases' own sources (wheels 0.9.2, 0.11.2, 0.14.1, 0.19.1, 0.25.1, 0.33.0) and, for 0.32, from its
+recorded decisions. Where a change lies between two releases that were read, the older rule is kept until the newer one.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ HOST = HostOverheads(
     prefill_layer_s=35e-6,
     request_latency_s=3.2e-3,
     request_serial_s=1.9e-3,
-    source="fitted to public serving measurements of vLLM 0.11-0.22 on H100, H200 and B200 hosts; the parts trade against "
-    "one another (step 1.2-2.7 ms, sequence 14-38 us, layer gap 4-14 us); not calibrated on this host",
+    source="fitted to public serving measurements of vLLM 0.11-0.22 on H100, H200 and B200 hosts; the parts trade "
+    "against one another (step 1.2-2.7 ms, sequence 14-38 us, layer gap 4-14 us); not calibrated on this host",
 )
 
 
@@ -63,7 +63,7 @@ class EngineRules:
     lone_request_ignores_threshold: bool
     """The long-prefill threshold applies only when more than one request is waiting or running."""
     unfitting_prompt_is_set_aside: bool
-    """Without chunked prefill, a prompt above the budget is skipped and the next one tried; later it ends admission."""
+    """Without chunked prefill, a prompt above the budget is skipped; in later versions it ends admission."""
     async_scheduling: bool
     gpu_memory_utilization: float
     graphs_counted_in_memory: bool
@@ -129,6 +129,6 @@ def rules_for(name: str, version: str | None) -> EngineRules:
 def _numbers(name: str, version: str) -> tuple[int, ...]:
     match = re.match(r"v?(\d+(?:\.\d+)*)", version.strip())
     if match is None:
-        raise RidgelineError(f"{name} version {version!r} is not a version\n  cure: write it as \"0.33\"")
+        raise RidgelineError(f'{name} version {version!r} is not a version\n  cure: write it as "0.33"')
     numbers = tuple(int(part) for part in match.group(1).split("."))
     return numbers if len(numbers) > 1 else (*numbers, 0)

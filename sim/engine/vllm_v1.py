@@ -1,9 +1,9 @@
 """vLLM's V1 scheduler (0.9 to 0.33), decision by decision.
 
-There is no prefill or decode phase: each step gives every request tokens so that what is computed catches up with what is
-known. Running requests come first, in order of admission; then, if nothing was preempted, waiting ones until the first that
-does not fit. When blocks run out the last running request (fcfs) or the least important one (priority) is preempted: its
-blocks are freed, and it recomputes prompt and output when it is admitted again.
+There is no prefill or decode phase: each step gives every request tokens so that what is computed catches up with
+what is known. Running requests come first, in order of admission; then, if nothing was preempted, waiting ones until
+the first that does not fit. When blocks run out the last running request (fcfs) or the least important one (priority)
+is preempted: its blocks are freed, and it recomputes prompt and output when it is admitted again.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ class VllmV1:
         return self.cache.pool.used
 
     def longest_request_tokens(self) -> int | None:
-        """A request of P + O tokens holds P + O - 1 at its end; asynchronous steps take their blocks one token ahead."""
+        """A request of P + O tokens holds P + O - 1 at its end; asynchronous steps take blocks one token ahead."""
         usable = self.cache.pool.usable
-        return None if usable is None else usable * self.cache.block_tokens + (0 if self.settings.async_scheduling else 1)
+        if usable is None:
+            return None
+        return usable * self.cache.block_tokens + (0 if self.settings.async_scheduling else 1)
 
     def add(self, request: Request) -> None:
         """A request arrives."""
@@ -148,12 +150,10 @@ class VllmV1:
 
     def _ends_in_flight(self, request: Request) -> bool:
         """The cap is reached by what is in flight: no extra step is scheduled."""
-        return (
-            request.computed_tokens + 2 - request.placeholders >= request.prompt_tokens + request.max_output_tokens
-        )
+        return request.computed_tokens + 2 - request.placeholders >= request.prompt_tokens + request.max_output_tokens
 
     def _make_room(self, step: _Step, request: Request, computed_tokens: int, index: int) -> tuple[int, bool]:
-        """Preempt until the request's blocks fit, or it was the victim itself; returns its place in the running list."""
+        """Preempt until the request's blocks fit, or it was the victim itself; returns its place in the list."""
         while not self.cache.grow(request, computed_tokens):
             victim = self._victim()
             place = self.running.index(victim) if self._priority else len(self.running) - 1

@@ -1,4 +1,4 @@
-"""From what the user wrote to what runs: profile, model, engine settings, cost model, KV capacity, and what was assumed."""
+"""From what the user wrote to what runs: profile, model, settings, cost model, KV capacity, and what was assumed."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _hardware(loaded: Loaded) -> HardwareProfile:
         return load_profile(wanted, loaded.base_dir)
     return with_overrides(
         load_profile(wanted.profile, loaded.base_dir),
-        peak_flops_per_s=dict(wanted.peak_flops_per_s) or None,
+        peak_flops_per_s={str(dtype): peak for dtype, peak in wanted.peak_flops_per_s.items()} or None,
         hbm_bytes_per_s=wanted.hbm_bytes_per_s,
         memory_bytes=None if wanted.memory_bytes is None else int(wanted.memory_bytes),
         host_slowdown=wanted.host_slowdown,
@@ -196,9 +196,15 @@ def _fit_length(
     if longest >= settings.max_model_len:
         return settings, False
     if engine.max_model_len is not None:
-        problem = f"{settings.max_model_len:,} tokens of one request need more than the KV pool, which holds {longest:,}"
+        problem = (
+            f"{settings.max_model_len:,} tokens of one request need more than the KV pool, which holds {longest:,}"
+        )
         raise ScenarioError(
-            [loaded.problem("engine.max_model_len", problem, f"use at most {longest}, or leave it out to take what fits")]
+            [
+                loaded.problem(
+                    "engine.max_model_len", problem, f"use at most {longest}, or leave it out to take what fits"
+                )
+            ]
         )
     if longest < 1:
         raise ScenarioError(

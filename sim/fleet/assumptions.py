@@ -49,7 +49,7 @@ def assumptions(
     return (
         *_step_times(loaded, hardware, rules),
         *_engine(loaded, rules, defaults_taken, settings, fitted=fitted),
-        *_memory(loaded, capacity),
+        *_memory(capacity),
         *(Assumption("model", note, model.source) for note in model.notes),
     )
 
@@ -68,9 +68,17 @@ def _step_times(loaded: Loaded, hardware: HardwareProfile, rules: EngineRules) -
     if efficiency.error:
         errors = ", ".join(f"{name} {error:.0%}" for name, error in efficiency.error.items())
         yield Assumption("expected error of kernels", errors, "median of the fit over the measured kernels")
-    yield Assumption("expected error of latencies", "not known yet", "no end-to-end measurement is compared in this release")
+    yield Assumption(
+        "expected error of latencies",
+        "TPOT 9 %, TTFT 33 %",
+        "median of a spot check on 62 public vLLM runs on A100, H100, H200 and B200, part of which the host overheads "
+        "were fitted to; TTFT tends to be low",
+    )
     host = rules.host
-    value = f"{host.step_s * 1e3:g} ms per step, {host.sequence_s * 1e6:g} us per sequence, {host.request_latency_s * 1e3:g} ms per request"
+    value = (
+        f"{host.step_s * 1e3:g} ms per step, {host.sequence_s * 1e6:g} us per sequence, "
+        f"{host.request_latency_s * 1e3:g} ms per request"
+    )
     yield Assumption("host overheads", value, host.source)
 
 
@@ -94,7 +102,7 @@ def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value).lower()
 
 
-def _memory(loaded: Loaded, capacity: KvCapacity | None) -> Iterator[Assumption]:
+def _memory(capacity: KvCapacity | None) -> Iterator[Assumption]:
     if capacity is None:
         yield Assumption("KV cache", "none", "an abstract model has weights only")
         return
@@ -103,8 +111,8 @@ def _memory(loaded: Loaded, capacity: KvCapacity | None) -> Iterator[Assumption]
     else:
         budget = capacity.budget
         why = (
-            f"per GPU {budget.usable_bytes / GIB:.1f} GiB usable - weights {budget.weight_bytes / GIB:.1f} - activations "
-            f"{budget.activation_bytes / GIB:.1f} - graphs {budget.graph_bytes / GIB:.1f} - framework "
+            f"per GPU {budget.usable_bytes / GIB:.1f} GiB usable - weights {budget.weight_bytes / GIB:.1f} "
+            f"- activations {budget.activation_bytes / GIB:.1f} - graphs {budget.graph_bytes / GIB:.1f} - framework "
             f"{budget.framework_bytes / GIB:.1f} = {budget.kv_bytes / GIB:.1f} GiB"
         )
         yield Assumption("KV cache", f"{capacity.tokens:,} tokens", why)

@@ -10,7 +10,7 @@ from sim.results.requests import RequestLog
 
 
 class FrontEnd:
-    """Takes in one request per ``serial_s`` and hands it to the engine ``latency_s`` later (HTTP, tokenisation, IPC)."""
+    """Takes in one request per ``serial_s``, and hands it to the engine ``latency_s`` later (HTTP, tokenisation)."""
 
     def __init__(
         self, env: simpy.Environment, replica: Replica, log: RequestLog, *, latency_s: float, serial_s: float
@@ -31,7 +31,7 @@ class FrontEnd:
             self._hand_over(request, received_s)
             return
         arrival = self._env.timeout(delay_s)
-        arrival.callbacks.append(lambda _: self._hand_over(request, received_s))  # type: ignore[union-attr]
+        arrival.callbacks.append(lambda _: self._hand_over(request, received_s))
 
     def _hand_over(self, request: Request, received_s: float) -> None:
         self._log.received_s[request.order] = received_s

@@ -13,7 +13,6 @@ from sim.engine.request import Request
 from sim.results.recorder import ReplicaRecorder, StepRecord
 from sim.work import CostModel, StepTime
 
-
 NO_TIME = StepTime(0.0, 0.0, 0.0, 0.0, 0.0)
 """Of a step in which everything was preempted and nothing computed."""
 

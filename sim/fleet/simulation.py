@@ -117,7 +117,7 @@ class Simulation:
             prompt=arrival.prompt,
         )
 
-    def _finished(self, request: Request) -> None:
+    def _finished(self, _: Request) -> None:
         self._ended += 1
         self._clients.release()
         if self._progress is not None and self._ended % 64 == 0:
@@ -137,7 +137,9 @@ class Simulation:
             requests=self.requests,
             steps=self.steps,
             recorders=self.recorders,
-            end_s=max(self._last_arrival_s, float(np.nanmax(finish_s, initial=0.0)), 0.0 if self.setup.drain else self.env.now),
+            end_s=max(
+                self._last_arrival_s, float(np.nanmax(finish_s, initial=0.0)), 0.0 if self.setup.drain else self.env.now
+            ),
             last_arrival_s=self._last_arrival_s,
             truncated=self.truncated,
             prefix_queries=sum(engine.prefix_queries for engine in engines),

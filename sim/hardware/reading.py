@@ -15,8 +15,8 @@ from sim.hardware import profile as shapes
 from sim.hardware.borrowing import Borrowed, borrow
 from sim.hardware.guards import link_faults, peak_faults
 from sim.hardware.profile import CLOCK_MARGIN, Efficiency, HardwareProfile, Link, Positive
-from sim.yaml12 import Document, read_yaml
 from sim.resources import find, names, nearest
+from sim.yaml12 import Document, read_yaml
 
 FOLDER = "hardware_profiles"
 SHAPES = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from sim.models.spec import Attention, DenseFfn, LatentAttention, LinearAttention, MoeFfn
 
 
@@ -40,6 +42,7 @@ def grouped_attention(
         window_tokens=window,
         parameters=count,
         output_gate=output_gate,
+        keys_are_values=value_is_key,
         norms_full_qk=full_norms,
     )
 
@@ -98,6 +101,7 @@ def gated_delta_net(
         projection_parameters=projections,
         parameters=projections + (2 * keys + values) * kernel + 2 * value_heads + value_dim,
         heads=value_heads,
+        key_heads=key_heads,
         key_dim=key_dim,
         value_dim=value_dim,
         conv_state_elements=(2 * keys + values) * (kernel - 1),
@@ -128,11 +132,9 @@ def mamba2(
 
 def dense_ffn(hidden: int, intermediate: int, *, gated: bool = True, bias: bool = False) -> DenseFfn:
     """(Gate,) up and down."""
-    matrices = 3 if gated else 2
+    matrices: Literal[2, 3] = 3 if gated else 2
     biases = ((matrices - 1) * intermediate + hidden) * bias
-    return DenseFfn(
-        intermediate=intermediate, matrices=matrices, parameters=matrices * hidden * intermediate + biases
-    )
+    return DenseFfn(intermediate=intermediate, matrices=matrices, parameters=matrices * hidden * intermediate + biases)
 
 
 def moe_ffn(
@@ -149,7 +151,7 @@ def moe_ffn(
     router_extra: int = 0,
 ) -> MoeFfn:
     """Routed experts, their router, and shared experts (or a dense block beside them) of ``shared_intermediate``."""
-    matrices = 3 if gated else 2
+    matrices: Literal[2, 3] = 3 if gated else 2
     return MoeFfn(
         experts=experts,
         experts_per_token=per_token,

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.errors import UnsupportedModel
-from sim.models.families import FAMILIES, TIED_BY_DEFAULT
+from sim.models.families import DEFAULTS, FAMILIES, TIED_BY_DEFAULT
+from sim.models.families.latent import index_layers
 from sim.models.fields import Fields
-from sim.models.quantization import TORCH_DTYPES, plain, weight_format
+from sim.models.quantization import TORCH_DTYPES, plain, with_formats
+from sim.models.schemes import kv_dtype
 from sim.models.spec import DType, ModelSpec
 
 
@@ -17,13 +19,17 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> ModelSpec:
     fields = Fields(config, name)
     family = FAMILIES.get(fields.model_type)
     if family is None:
+        known = ", ".join(sorted(FAMILIES))
         raise UnsupportedModel(
             f"{name}: model_type {fields.model_type or '(missing)'} is not an architecture that can be read",
-            "one of " + ", ".join(sorted(FAMILIES)) + "; or give an abstract model: {parameters: 8e9, weight_dtype: bf16}",
+            f"one of {known}; or give an abstract model: {{parameters: 8e9, weight_dtype: bf16}}",
         )
+    filled = fields.fill(DEFAULTS.get(fields.model_type, {}))
     activation = _activation(fields)
-    layers = family(fields)
+    quantization = fields.outer("quantization_config")
+    weights, layers = with_formats(quantization, family(fields), activation, name)
     tied = fields.outer("tie_word_embeddings", default=fields.model_type in TIED_BY_DEFAULT)
+    longest = fields.get("max_position_embeddings", "max_sequence_length")
     hidden = fields.count("hidden_size")
     return ModelSpec(
         name=name,
@@ -32,12 +38,13 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> ModelSpec:
         layers=layers,
         tied_embeddings=bool(tied),
         other_parameters=hidden,
-        weights=weight_format(fields.outer("quantization_config"), activation, len(layers), name),
+        weights=weights,
         activation_dtype=activation,
-        max_positions=fields.get("max_position_embeddings", "max_sequence_length"),
+        max_positions=longest and fields.count("max_position_embeddings", "max_sequence_length"),
+        kv_dtype=kv_dtype(quantization),
         architecture=fields.model_type,
         source=source,
-        notes=_notes(fields),
+        notes=_notes(fields, filled),
     )
 
 
@@ -69,12 +76,21 @@ def _activation(fields: Fields) -> DType:
     return "bf16" if dtype == "fp32" else dtype
 
 
-def _notes(fields: Fields) -> tuple[str, ...]:
+def _notes(fields: Fields, filled: list[str]) -> tuple[str, ...]:
     notes = []
     if fields.wrapped:
         notes.append("the language model alone: other towers (vision, audio) are not counted")
     if fields.get("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"):
         notes.append("multi-token-prediction layers are not counted")
-    if fields.get("index_topk_freq", default=1) > 1:
-        notes.append("layers that share an indexer are counted as if each had its own")
+    if filled:
+        notes.append(f"left out of the config, the architecture's defaults taken: {', '.join(filled)}")
+    if kv_dtype(fields.outer("quantization_config")) is not None:
+        notes.append("the checkpoint has FP8 scales for keys and values: kv_dtype auto means fp8")
+    if fields.get("index_topk") is not None:
+        notes.append("weights of the sparse-attention indexer are in the bytes, not in the parameters")
+        shared = index_layers(fields, depth := fields.count("num_hidden_layers")).count(False)
+        if shared:
+            notes.append(f"{shared} of {depth} layers reuse the indexer of a layer before them")
+    if str(fields.get("mamba_ssm_cache_dtype", "mamba_ssm_dtype", default="")) == "float32":
+        notes.append("the config asks for recurrent state in FP32; bytes are in the dtype the model computes in")
     return tuple(notes)

@@ -20,11 +20,10 @@ def bytes_per_element(dtype: str) -> float:
     return BITS[dtype] / 8
 
 
-def stored_bytes(
-    elements: float, dtype: DType, scale_block: int | None = None, *, zero_points: bool = False
-) -> float:
+def stored_bytes(elements: float, dtype: DType, scale_block: int | None = None, *, zero_points: bool = False) -> float:
     """Bytes of a weight tensor with its scales. ``scale_block``: int4 group size (weights per scale) or the edge of
-    the square that shares an FP32 scale (fp8). Scales per tensor or per row (fp8, int8) are too few to count."""
+    the square that shares an FP32 scale (fp8). Scales per tensor or per row (fp8, int8) are too few to count.
+    """
     bits = float(BITS[dtype]) + SCALE_BITS_PER_WEIGHT.get(dtype, 0.0)
     if dtype == "int4":
         bits += (SCALE_BITS + ZERO_POINT_BITS * zero_points) / (scale_block or INT4_GROUP)

@@ -90,7 +90,7 @@ class Fields:
         """The error for a field that is not there."""
         return UnsupportedModel(
             f"{self.name}: the config ({self.model_type or 'no model_type'}) states no {what}{why}",
-            f"use the model's complete config.json, or add {what.split(' or ')[0]}",
+            f"use the model's complete config.json, or add {what.split(' or ', maxsplit=1)[0]}",
         )
 
     def wrong(self, what: str, value: Any, wanted: str) -> UnsupportedModel:

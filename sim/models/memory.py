@@ -1,7 +1,8 @@
 """Parameters and bytes of a model: one function per quantity, used by capacity and timing alike.
 
-Under tensor parallelism query heads, feed-forward columns, experts and the vocabulary divide; keys and values replicate once
-there are more ranks than KV heads; MLA's latent and down-projections, routers and norms are on every rank.
+Under tensor parallelism query heads, feed-forward columns, experts and the vocabulary divide; keys and values
+replicate once there are more ranks than KV heads; MLA's latent and down-projections, routers and norms are on every
+rank.
 """
 
 from __future__ import annotations
@@ -10,12 +11,20 @@ from typing import Literal
 
 from sim.errors import UnsupportedModel
 from sim.models.dtypes import bytes_per_element, stored_bytes
-from sim.models.spec import Attention, DenseFfn, Layer, LatentAttention, LinearAttention, ModelSpec, MoeFfn
+from sim.models.spec import (
+    Attention,
+    DenseFfn,
+    DType,
+    LatentAttention,
+    Layer,
+    LinearAttention,
+    ModelSpec,
+    MoeFfn,
+    WeightFormat,
+)
 
 INDEX_SCALE_BYTES = 4
 """An FP32 scale beside each cached FP8 index key (DeepSeek-V3.2's indexer in vLLM)."""
-Part = tuple[float, str]
-"""(parameters, kind of tensor)."""
 
 
 def parameters(spec: ModelSpec) -> int:
@@ -29,10 +38,9 @@ def active_parameters(spec: ModelSpec) -> int:
     """Weights one token passes: both embedding tables, routers, shared experts and its own routed experts counted."""
     if spec.abstract_parameters is not None:
         return spec.abstract_parameters
+    routed = (layer.ffn for layer in spec.layers if isinstance(layer.ffn, MoeFfn))
     idle = sum(
-        (layer.ffn.experts - layer.ffn.experts_per_token) * (layer.ffn.expert_parameters + layer.ffn.expert_bias_parameters)
-        for layer in spec.layers
-        if isinstance(layer.ffn, MoeFfn)
+        (ffn.experts - ffn.experts_per_token) * (ffn.expert_parameters + ffn.expert_bias_parameters) for ffn in routed
     )
     return parameters(spec) - idle
 
@@ -40,12 +48,13 @@ def active_parameters(spec: ModelSpec) -> int:
 def matmul_flops_per_token(spec: ModelSpec) -> int:
     """2 x the active weights that multiply a token: all but the input embedding (a look-up) and attention itself."""
     lookup = 0 if spec.abstract_parameters is not None or spec.tied_embeddings else spec.vocabulary * spec.hidden
-    return 2 * (active_parameters(spec) - lookup)
+    return 2 * (active_parameters(spec) + index_parameters(spec) - lookup)
 
 
 def index_parameters(spec: ModelSpec) -> int:
-    """Weights of sparse attention's indexer: apart from ``parameters``, as published totals leave them out; in the bytes."""
-    return sum(layer.attention.index_parameters for layer in spec.layers if isinstance(layer.attention, LatentAttention))
+    """Weights of sparse attention's indexer, in the bytes but not in ``parameters``: published totals omit them."""
+    latent = (layer.attention for layer in spec.layers if isinstance(layer.attention, LatentAttention))
+    return sum(attention.index_parameters for attention in latent)
 
 
 def _ends(spec: ModelSpec) -> int:
@@ -71,7 +80,9 @@ def weight_bytes(spec: ModelSpec) -> int:
     return weight_bytes_per_gpu(spec, 1)
 
 
-def weight_bytes_per_gpu(spec: ModelSpec, tensor_parallel: int, pipeline_parallel: int = 1, stage: int | None = None) -> int:
+def weight_bytes_per_gpu(
+    spec: ModelSpec, tensor_parallel: int, pipeline_parallel: int = 1, stage: int | None = None
+) -> int:
     """Bytes of weights on one GPU: of a pipeline stage, or of the worst one."""
     if spec.abstract_parameters is not None:
         return round(stored_bytes(spec.abstract_parameters / tensor_parallel, spec.weights.attention))
@@ -80,44 +91,55 @@ def weight_bytes_per_gpu(spec: ModelSpec, tensor_parallel: int, pipeline_paralle
             weight_bytes_per_gpu(spec, tensor_parallel, pipeline_parallel, index) for index in range(pipeline_parallel)
         )
     first, last = stage_layers(spec, pipeline_parallel, stage)
-    parts = [part for layer in spec.layers[first:last] for part in _layer_parts(layer, spec, tensor_parallel)]
+    total = sum(_layer_bytes(layer, spec, tensor_parallel) for layer in spec.layers[first:last])
     table = spec.vocabulary * spec.hidden / tensor_parallel
     is_first, is_last = stage == 0, stage == pipeline_parallel - 1
     if is_first or (is_last and spec.tied_embeddings):
-        parts.append((table, "embedding"))
+        total += _stored(table, spec.weights.embedding, spec.weights)
     if is_last:
-        parts.append((spec.other_parameters, "norms"))
+        total += _stored(spec.other_parameters, spec.weights.norms, spec.weights)
         if not spec.tied_embeddings:
-            parts.append((table, "lm_head"))
-    return round(sum(_bytes(spec, count, kind) for count, kind in parts))
+            total += _stored(table, spec.weights.lm_head, spec.weights)
+    return round(total)
 
 
-def _bytes(spec: ModelSpec, count: float, kind: str) -> float:
-    return stored_bytes(count, getattr(spec.weights, kind), spec.weights.scale_block)
+def _stored(count: float, dtype: DType, weights: WeightFormat) -> float:
+    return stored_bytes(count, dtype, weights.scale_block, zero_points=weights.zero_points)
 
 
-def _layer_parts(layer: Layer, spec: ModelSpec, ranks: int) -> list[Part]:
+def _layer_bytes(layer: Layer, spec: ModelSpec, ranks: int) -> float:
     """What one rank holds of a layer."""
-    parts: list[Part] = [(layer.norm_parameters, "norms")]
+    weights = layer.weights or spec.weights
+    parts: list[tuple[float, DType]] = [(layer.norm_parameters, weights.norms)]
     if layer.attention is not None:
-        parts.append((_attention_share(layer.attention, spec.hidden, ranks), "attention"))
+        out = spec.hidden * _values(layer.attention) / ranks
+        parts.append((_attention_share(layer.attention, spec.hidden, ranks) - out, weights.attention))
+        parts.append((out, weights.attention_out or weights.attention))
     if isinstance(layer.ffn, DenseFfn):
-        parts.append((layer.ffn.parameters / ranks, "dense_ffn"))
+        parts.append((layer.ffn.parameters / ranks, weights.dense_ffn))
     elif layer.ffn is not None:
         ffn = layer.ffn
         parts += [
-            (ffn.experts * ffn.expert_parameters / ranks, "experts"),
-            (ffn.experts * ffn.expert_bias_parameters / ranks, "norms"),
-            (ffn.shared_parameters / ranks, "shared_experts"),
-            (ffn.router_parameters, "router"),
+            (ffn.experts * ffn.expert_parameters / ranks, weights.experts),
+            (ffn.experts * ffn.expert_bias_parameters / ranks, weights.norms),
+            (ffn.shared_parameters / ranks, weights.shared_experts),
+            (ffn.router_parameters, weights.router),
         ]
-    return parts
+    return sum(_stored(count, dtype, weights) for count, dtype in parts)
+
+
+def _values(attention: Attention | LatentAttention | LinearAttention) -> int:
+    """Width of what the output projection takes."""
+    if isinstance(attention, LinearAttention):
+        return attention.heads * attention.value_dim
+    return attention.query_heads * attention.value_head_dim
 
 
 def _attention_share(attention: Attention | LatentAttention | LinearAttention, hidden: int, ranks: int) -> float:
     """Parameters of one rank: what divides, and what replicates."""
     if isinstance(attention, Attention) and not attention.shares_kv:
-        of_keys = hidden * attention.kv_heads * (attention.head_dim + attention.value_head_dim)
+        value_dim = 0 if attention.keys_are_values else attention.value_head_dim
+        of_keys = hidden * attention.kv_heads * (attention.head_dim + value_dim)
         share = max(1, attention.kv_heads // ranks) / attention.kv_heads
         return (attention.parameters - of_keys) / ranks + of_keys * share
     if isinstance(attention, LatentAttention):
@@ -137,8 +159,11 @@ def stage_layers(spec: ModelSpec, pipeline_parallel: int, stage: int) -> tuple[i
 
 
 def kv_dtype_bytes(kv_dtype: str, spec: ModelSpec) -> float:
-    """Bytes of one cached number; ``auto`` is the dtype the model computes in, whatever its weights' dtype."""
-    return bytes_per_element(spec.activation_dtype if kv_dtype == "auto" else kv_dtype)
+    """Bytes of one cached number; ``auto`` is the dtype the model computes in, whatever its weights' dtype.
+
+    A checkpoint that was calibrated for another KV dtype and says so gets it, as in vLLM.
+    """
+    return bytes_per_element(spec.kv_dtype or spec.activation_dtype if kv_dtype == "auto" else kv_dtype)
 
 
 def layer_kv_bytes_per_token(attention: Attention | LatentAttention, tensor_parallel: int, kv_bytes: float) -> float:
@@ -162,7 +187,7 @@ def kv_bytes_per_token(
     tensor_parallel: int,
     kv_dtype: str,
     *,
-    window: int | None | Literal["any"] = "any",
+    window: int | Literal["any"] | None = "any",
     layers: tuple[int, int] | None = None,
 ) -> int:
     """Keys and values one token adds on one rank: in layers of one ``window`` (None: that grow for ever), or in all."""
@@ -217,20 +242,29 @@ def kv_bytes_per_request(
 
 
 def legal_tensor_parallel(spec: ModelSpec, most: int = 64) -> list[int]:
-    """Degrees that divide the query heads of every layer."""
-    heads = query_heads(spec)
-    return [ranks for ranks in range(1, most + 1) if all(count % ranks == 0 for count in heads)]
+    """Degrees that divide the query heads of every layer, and either divide its KV heads or are a multiple of them."""
+    heads, kv_heads = query_heads(spec), _kv_heads(spec)
+    return [
+        ranks
+        for ranks in range(1, most + 1)
+        if all(count % ranks == 0 for count in heads)
+        and all(count % ranks == 0 or ranks % count == 0 for count in kv_heads)
+    ]
 
 
 def query_heads(spec: ModelSpec) -> list[int]:
     """Distinct numbers of heads that tensor parallelism must divide."""
-    return sorted(
-        {
-            layer.attention.heads if isinstance(layer.attention, LinearAttention) else layer.attention.query_heads
-            for layer in spec.layers
-            if layer.attention is not None
-        }
-    )
+    heads: set[int] = set()
+    for layer in spec.layers:
+        if isinstance(layer.attention, LinearAttention):
+            heads |= {layer.attention.heads, layer.attention.key_heads or layer.attention.heads}
+        elif layer.attention is not None:
+            heads.add(layer.attention.query_heads)
+    return sorted(heads)
+
+
+def _kv_heads(spec: ModelSpec) -> set[int]:
+    return {layer.attention.kv_heads for layer in spec.layers if isinstance(layer.attention, Attention)}
 
 
 def check_pipeline_parallel(spec: ModelSpec, stages: int) -> None:
@@ -247,7 +281,9 @@ def check_tensor_parallel(spec: ModelSpec, ranks: int) -> None:
     legal = legal_tensor_parallel(spec, max(64, ranks))
     if ranks not in legal:
         heads = " and ".join(str(count) for count in query_heads(spec))
-        raise UnsupportedModel(
-            f"tensor_parallel {ranks} does not divide the {heads} attention heads of {spec.name}",
-            f"use one of {', '.join(map(str, legal))}",
-        )
+        problem = f"tensor_parallel {ranks} does not divide the {heads} attention heads of {spec.name}"
+        if all(count % ranks == 0 for count in query_heads(spec)):
+            kv_heads = " and ".join(str(count) for count in sorted(_kv_heads(spec)))
+            pair = f"tensor_parallel {ranks} and the {kv_heads} KV heads of {spec.name}"
+            problem = f"{pair}: neither is a multiple of the other"
+        raise UnsupportedModel(problem, f"use one of {', '.join(map(str, legal))}")

@@ -25,7 +25,14 @@ def _presets() -> dict[str, dict[str, Any]]:
 
 @cache
 def _aliases() -> dict[str, str]:
-    return {alias.lower(): name for name, entry in _presets().items() for alias in (name, *entry["aliases"])}
+    return {alias.lower(): name for name, entry in _presets().items() for alias in (name, *entry.get("aliases", []))}
+
+
+def _preset_config(name: str) -> dict[str, Any]:
+    """A preset's own fields, over those of the one it is ``like``."""
+    preset = _presets()[name]
+    base = _preset_config(preset["like"]) if "like" in preset else {}
+    return {**base, **preset.get("config", {})}
 
 
 def preset_names() -> list[str]:
@@ -45,8 +52,7 @@ def load_model(name_or_path: str, base_dir: Path | None = None) -> ModelSpec:
     """
     name = _aliases().get(name_or_path.lower())
     if name is not None:
-        preset = _presets()[name]
-        return from_config(preset["config"], name, preset["source"])
+        return from_config(_preset_config(name), name, _presets()[name]["source"])
     path = resources.locate(name_or_path, base_dir) or resources.locate(f"{name_or_path}/config.json", base_dir)
     if path is None:
         cure = resources.nearest(name_or_path, preset_names()) + "; or a path to a config.json"
@@ -61,11 +67,11 @@ def load_model(name_or_path: str, base_dir: Path | None = None) -> ModelSpec:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > LARGEST_CONFIG_BYTES:
-            raise ValueError("it is larger than 8 MiB")
-        config = json.loads(path.read_text(encoding="utf-8"))
+        size = path.stat().st_size
+        config = json.loads(path.read_text(encoding="utf-8")) if size <= LARGEST_CONFIG_BYTES else None
     except (OSError, ValueError, RecursionError) as error:
         raise UnsupportedModel(f"{path}: cannot be read as JSON: {error}", "name a model's config.json") from error
     if not isinstance(config, dict):
-        raise UnsupportedModel(f"{path}: holds no JSON object", "name a model's config.json")
+        what = "no JSON object" if size <= LARGEST_CONFIG_BYTES else f"{size:,} bytes, more than a config can have"
+        raise UnsupportedModel(f"{path}: holds {what}", "name a model's config.json")
     return config

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatch
 from typing import Any, get_args
 
 from sim.errors import UnsupportedModel
-from sim.models.spec import DType, ModelSpec, WeightFormat
+from sim.models.modules import Modules, module_names
+from sim.models.schemes import Scheme, kept_modules, schemes_of
+from sim.models.spec import DType, Layer, ModelSpec, WeightFormat
 
 TORCH_DTYPES: dict[str, DType] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-MODULES = {
-    "attention": "model.layers.{}.self_attn.q_proj",
-    "dense_ffn": "model.layers.{}.mlp.gate_proj",
-    "experts": "model.layers.{}.mlp.experts.0.gate_proj",
-    "shared_experts": "model.layers.{}.mlp.shared_experts.gate_proj",
-    "lm_head": "lm_head",
-}
-"""A module that stands for each kind of tensor, in a middle layer."""
+UNQUANTIZED = ("fp32", "bf16", "fp16")
 
 
 def plain(dtype: DType) -> WeightFormat:
@@ -36,87 +30,73 @@ def plain(dtype: DType) -> WeightFormat:
     )
 
 
-def weight_format(config: Mapping[str, Any] | None, activation: DType, layers: int, name: str) -> WeightFormat:
-    """The checkpoint's format. Raises UnsupportedModel for a method that is not known."""
+def with_formats(
+    config: Mapping[str, Any] | None, layers: Sequence[Layer], activation: DType, name: str
+) -> tuple[WeightFormat, tuple[Layer, ...]]:
+    """The checkpoint's format, and the layers with theirs where a mixed checkpoint makes them differ.
+
+    Raises UnsupportedModel for a method that is not known. What is no matrix of a layer stays in 16 bits, but for a
+    head that the config names.
+    """
     base = plain(activation)
     if not config:
-        return base
-    dtype, block = _dtype(config, name)
-    kept = _kept(config)
-    quantized: dict[str, Any] = {
-        kind: dtype
-        for kind, module in MODULES.items()
-        if not any(_matches(pattern, module.format(layers // 2)) for pattern in kept)
-    }
-    if not _quantizes_head(config):
-        quantized.pop("lm_head", None)
-    return replace(base, **quantized, scale_block=block)
+        return base, tuple(layers)
+    schemes = schemes_of(config, name)
+    kept = Modules(kept_modules(config))
+    stored = [_stored(layer, index, schemes, kept) for index, layer in enumerate(layers)]
+    common: dict[str, Any] = {}
+    for kind in sorted({kind for dtypes in stored for kind in dtypes}):
+        most = Counter(dtypes[kind] for dtypes in stored if kind in dtypes).most_common(1)[0][0]
+        common[kind] = most or activation
+    if common.get("attention_out") == common.get("attention"):
+        common["attention_out"] = None
+    model = replace(
+        base,
+        **common,
+        **({"lm_head": schemes[0].dtype} if _quantizes_head(config, kept) else {}),
+        scale_block=next((scheme.block for scheme in schemes if scheme.block), None),
+        zero_points=any(scheme.zero_points for scheme in schemes),
+    )
+    return model, tuple(
+        _departing(layer, dtypes, model, activation) for layer, dtypes in zip(layers, stored, strict=True)
+    )
 
 
 def with_weight_dtype(spec: ModelSpec, dtype: str) -> ModelSpec:
     """The model with its linear layers in another dtype; router, embeddings, head and norms stay in 16 bits."""
     if dtype not in get_args(DType):
         raise UnsupportedModel(f"weight dtype {dtype} is not known", f"use one of {', '.join(get_args(DType))}")
-    if dtype in TORCH_DTYPES.values():
-        return replace(spec, weights=plain(dtype), activation_dtype=dtype)  # type: ignore[arg-type]
-    weights = replace(
-        plain(spec.activation_dtype),
-        attention=dtype,
-        dense_ffn=dtype,
-        experts=dtype,
-        shared_experts=dtype,
-    )
-    return replace(spec, weights=weights)
+    wanted: DType = dtype  # type: ignore[assignment]
+    layers = tuple(replace(layer, weights=None) if layer.weights is not None else layer for layer in spec.layers)
+    if wanted in UNQUANTIZED:
+        return replace(spec, layers=layers, weights=plain(wanted), activation_dtype=wanted)
+    base = plain(spec.activation_dtype)
+    weights = replace(base, attention=wanted, dense_ffn=wanted, experts=wanted, shared_experts=wanted)
+    return replace(spec, layers=layers, weights=weights)
 
 
-def _dtype(config: Mapping[str, Any], name: str) -> tuple[DType, int | None]:
-    method = str(config.get("quant_method") or config.get("quant_algo") or "").lower()
-    algorithm = str(config.get("quant_algo") or "").lower()
-    if method == "fp8":
-        block = config.get("weight_block_size")
-        return "fp8", int(block[0]) if block else None
-    if method in {"awq", "gptq"} and config.get("bits") == 4:
-        return "int4", config.get("group_size")
-    if method in {"awq", "gptq"} and config.get("bits") == 8:
-        return "int8", None
-    if method == "mxfp4":
-        return "mxfp4", None
-    if method == "modelopt" or algorithm:
-        if "nvfp4" in algorithm or "fp4" in algorithm:
-            return "nvfp4", None
-        if "fp8" in algorithm:
-            return "fp8", None
-    groups = config.get("config_groups") or {}
-    weights = next((group.get("weights") for group in groups.values() if group.get("weights")), None)
-    if weights:
-        kind, bits = str(weights.get("type", "int")), weights.get("num_bits")
-        group = weights.get("group_size")
-        if kind == "float" and bits == 4:
-            return ("mxfp4" if group == 32 else "nvfp4"), None
-        if kind == "float" and bits == 8:
-            return "fp8", None
-        if kind == "int" and bits == 4:
-            return "int4", group
-        if kind == "int" and bits == 8:
-            return "int8", None
-    raise UnsupportedModel(
-        f"{name}: quantization_config {method or 'without quant_method'} is not one that can be read",
-        "set engine.weight_dtype, and remove quantization_config",
-    )
+def _stored(layer: Layer, index: int, schemes: Sequence[Scheme], kept: Modules) -> dict[str, DType | None]:
+    """Dtype of each kind of tensor the layer has; None: not quantised."""
+    return {kind: _dtype(modules, schemes, kept) for kind, modules in module_names(layer, index).items()}
 
 
-def _kept(config: Mapping[str, Any]) -> list[str]:
-    """Patterns of modules that stay in 16 bits."""
-    return [str(pattern) for key in ("modules_to_not_convert", "ignore", "exclude_modules") for pattern in config.get(key) or []]
+def _dtype(modules: Sequence[str], schemes: Sequence[Scheme], kept: Modules) -> DType | None:
+    if any(module in kept for module in modules):
+        return None
+    for scheme in schemes:
+        if scheme.targets is not None and any(module in scheme.targets for module in modules):
+            return scheme.dtype
+    return next((scheme.dtype for scheme in schemes if scheme.targets is None), None)
 
 
-def _quantizes_head(config: Mapping[str, Any]) -> bool:
-    return bool(config.get("lm_head") or config.get("quantize_lm_head"))
+def _departing(layer: Layer, stored: Mapping[str, DType | None], model: WeightFormat, activation: DType) -> Layer:
+    """The layer, with a format of its own if it is not the model's."""
+    own: dict[str, Any] = {kind: dtype or activation for kind, dtype in stored.items()}
+    if "attention" in own and own["attention_out"] == own["attention"]:
+        own["attention_out"] = None
+    weights = replace(model, **own)
+    return layer if weights == model else replace(layer, weights=weights)
 
 
-def _matches(pattern: str, module: str) -> bool:
-    if pattern.startswith("re:"):
-        return re.match(pattern[3:], module) is not None
-    if "*" in pattern:
-        return fnmatch(module, pattern) or fnmatch(module, pattern + ".*")
-    return f".{pattern}." in f".{module}."
+def _quantizes_head(config: Mapping[str, Any], kept: Modules) -> bool:
+    return bool(config.get("lm_head") or config.get("quantize_lm_head")) and "lm_head" not in kept

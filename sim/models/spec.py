@@ -24,6 +24,8 @@ class Attention:
     """Projections, biases, Q/K norms, sinks: everything of the layer's attention, exactly."""
     output_gate: bool = False
     """The query projection is twice as wide: its second half gates the output (Qwen3-Next)."""
+    keys_are_values: bool = False
+    """No value projection: values are the keys before their norm and positions; both are cached (Gemma 4)."""
     norms_full_qk: bool = False
     """Normalises Q and K over all heads: one more all-reduce per layer under tensor parallelism."""
 
@@ -56,6 +58,8 @@ class LinearAttention:
     """Weights of the GEMMs (in and out projections)."""
     parameters: int
     heads: int
+    key_heads: int | None = None
+    """Heads of queries and keys, where values have more of them (grouped as in GQA)."""
     key_dim: int
     """Per head: Mamba's state size N."""
     value_dim: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from sim.models import memory
@@ -18,9 +19,10 @@ def describe(
     context_tokens: int | None = None,
     weight_dtype: str | None = None,
     kv_dtype: str = "auto",
+    base_dir: Path | None = None,
 ) -> dict[str, Any]:
     """``model_summary`` of a model by name, its weights in another dtype if one is given."""
-    spec = load_model(name_or_path)
+    spec = load_model(name_or_path, base_dir)
     if weight_dtype is not None:
         spec = with_weight_dtype(spec, weight_dtype)
     return model_summary(
@@ -40,18 +42,16 @@ def model_summary(
     context_tokens: int | None = None,
     kv_dtype: str = "auto",
 ) -> dict[str, Any]:
-    """Parameters and bytes of the whole model, and what the worst GPU holds at a parallelism and a context.
+    """Parameters and bytes of the whole model, and of the worst GPU at a parallelism and a context.
 
-    ``flops_per_token``: 2 x the active weights that multiply a token, attention over the context left out.
-    ``kv.growing_bytes_per_token`` is keys and values alone, without index keys. ``per_gpu.kv_bytes_per_token``: what one more
-    token adds at that context, so windows that are full add nothing; ``kv_bytes_per_request``: all that a request of that
-    many tokens holds, index keys and fixed state included. Without a context it is the model's longest.
+    ``parameters`` counts both embedding tables, all experts, norms and biases, and neither other towers, nor
+    multi-token-prediction layers, nor sparse attention's indexer (``index_parameters``). ``flops_per_token`` is 2 x the
+    active weights that multiply a token, without the input embedding and without attention over the context.
+    Raises UnsupportedModel for a parallelism that the model cannot have.
     """
     memory.check_tensor_parallel(spec, tensor_parallel)
     memory.check_pipeline_parallel(spec, pipeline_parallel)
     context = context_tokens or spec.max_positions or 1
-    stages = [memory.stage_layers(spec, pipeline_parallel, stage) for stage in range(pipeline_parallel)]
-    open_windows = [None, *(window for window in memory.windows(spec) if context < window)]
     return {
         "name": spec.name,
         "architecture": spec.architecture,
@@ -59,37 +59,78 @@ def model_summary(
         "active_parameters": memory.active_parameters(spec),
         "index_parameters": memory.index_parameters(spec),
         "weight_bytes": memory.weight_bytes(spec),
+        "weight_dtypes": _dtypes(spec),
         "flops_per_token": memory.matmul_flops_per_token(spec),
         "layers": len(spec.layers),
         "hidden": spec.hidden,
+        "vocabulary": spec.vocabulary,
         "max_positions": spec.max_positions,
-        "weight_dtype": spec.weights.dense_ffn if spec.weights.experts == spec.weights.attention else spec.weights.experts,
-        "kv": {
-            "growing_bytes_per_token": memory.kv_bytes_per_token(spec, 1, kv_dtype, window=None),
-            "windows": [
-                {"window_tokens": window, "bytes_per_token": memory.kv_bytes_per_token(spec, 1, kv_dtype, window=window)}
-                for window in memory.windows(spec)
-            ],
-            "index_bytes_per_token": memory.index_bytes_per_token(spec),
-            "state_bytes_per_request": memory.state_bytes_per_request(spec),
-        },
-        "per_gpu": {
-            "tensor_parallel": tensor_parallel,
-            "pipeline_parallel": pipeline_parallel,
-            "context_tokens": context,
-            "weight_bytes": memory.weight_bytes_per_gpu(spec, tensor_parallel, pipeline_parallel),
-            "kv_bytes_per_token": max(
-                sum(
-                    memory.kv_bytes_per_token(spec, tensor_parallel, kv_dtype, window=window, layers=stage)
-                    for window in open_windows
-                )
-                + memory.index_bytes_per_token(spec, stage)
-                for stage in stages
-            ),
-            "kv_bytes_per_request": max(
-                memory.kv_bytes_per_request(spec, context, tensor_parallel, kv_dtype, layers=stage) for stage in stages
-            ),
-        },
+        "kv": _kv(spec, kv_dtype),
+        "per_gpu": _per_gpu(spec, tensor_parallel, pipeline_parallel, context, kv_dtype),
         "source": spec.source,
         "notes": list(spec.notes),
+    }
+
+
+def _dtypes(spec: ModelSpec) -> dict[str, str]:
+    """Of the matrices the model has; a mixed checkpoint's layers may differ."""
+    weights = spec.weights
+    kinds: dict[str, str] = {} if spec.layers else {"all": weights.attention}
+    for layer in spec.layers:
+        if layer.attention is not None:
+            kinds["attention"] = weights.attention
+        if layer.ffn is not None and hasattr(layer.ffn, "experts"):
+            kinds["experts"] = weights.experts
+        elif layer.ffn is not None:
+            kinds["dense_ffn"] = weights.dense_ffn
+    return kinds
+
+
+def _kv(spec: ModelSpec, kv_dtype: str) -> dict[str, Any]:
+    """Of the whole model. ``growing_bytes_per_token`` is keys and values alone, in layers that see every token."""
+    return {
+        "growing_bytes_per_token": memory.kv_bytes_per_token(spec, 1, kv_dtype, window=None),
+        "windows": [
+            {
+                "window_tokens": window,
+                "bytes_per_token": memory.kv_bytes_per_token(spec, 1, kv_dtype, window=window),
+            }
+            for window in memory.windows(spec)
+        ],
+        "index_bytes_per_token": memory.index_bytes_per_token(spec),
+        "state_bytes_per_request": memory.state_bytes_per_request(spec),
+    }
+
+
+def _per_gpu(
+    spec: ModelSpec, tensor_parallel: int, pipeline_parallel: int, context_tokens: int, kv_dtype: str
+) -> dict[str, Any]:
+    """The largest over pipeline stages of each figure.
+
+    ``kv_bytes_per_token``: keys and values that one more token adds to a request of ``context_tokens`` (the model's
+    longest where none is given): windows that are full add none, and index keys are apart. ``kv_bytes_per_request``:
+    all that such a request holds, index keys and fixed state included.
+    """
+    stages = [memory.stage_layers(spec, pipeline_parallel, stage) for stage in range(pipeline_parallel)]
+    unfilled = [None, *(window for window in memory.windows(spec) if context_tokens < window)]
+    return {
+        "tensor_parallel": tensor_parallel,
+        "pipeline_parallel": pipeline_parallel,
+        "context_tokens": context_tokens,
+        "weight_bytes": memory.weight_bytes_per_gpu(spec, tensor_parallel, pipeline_parallel),
+        "kv_bytes_per_token": max(
+            sum(
+                memory.kv_bytes_per_token(spec, tensor_parallel, kv_dtype, window=window, layers=stage)
+                for window in unfilled
+            )
+            for stage in stages
+        ),
+        "index_bytes_per_token": max(memory.index_bytes_per_token(spec, stage) for stage in stages),
+        "state_bytes_per_request": max(
+            memory.state_bytes_per_request(spec, tensor_parallel, stage) for stage in stages
+        ),
+        "kv_bytes_per_request": max(
+            memory.kv_bytes_per_request(spec, context_tokens, tensor_parallel, kv_dtype, layers=stage)
+            for stage in stages
+        ),
     }

@@ -44,7 +44,7 @@ def weighted_distribution(values: np.ndarray, weights: np.ndarray) -> Distributi
 
 def meets(columns: Mapping[str, np.ndarray], slo: Mapping[str, float | None]) -> np.ndarray:
     """Whether each request completed within the SLO. A one-token answer is judged by TTFT (and E2E) alone."""
-    good = columns["status"] == "completed"
+    good: np.ndarray = columns["status"] == "completed"
     for name in ("ttft_s", "e2e_s"):
         limit_s = slo.get(name)
         if limit_s is not None:
@@ -57,7 +57,8 @@ def meets(columns: Mapping[str, np.ndarray], slo: Mapping[str, float | None]) ->
 
 def attainment(columns: Mapping[str, np.ndarray], slo: Mapping[str, float | None]) -> float | None:
     """Share of all sent requests that meet the SLO; rejected, failed and unfinished ones are misses. None without an
-    SLO or without requests."""
+    SLO or without requests.
+    """
     if not len(columns["status"]) or all(limit is None for limit in slo.values()):
         return None
     return float(meets(columns, slo).mean())
@@ -76,7 +77,11 @@ def throughput(columns: Mapping[str, np.ndarray], duration_s: float) -> dict[str
     done = columns["status"] == "completed"
     output_tokens = int(columns["output_tokens"][done].sum())
     total_tokens = output_tokens + int(columns["prompt_tokens"][done].sum())
-    counts = {"requests_per_s": int(done.sum()), "output_tokens_per_s": output_tokens, "total_tokens_per_s": total_tokens}
+    counts = {
+        "requests_per_s": int(done.sum()),
+        "output_tokens_per_s": output_tokens,
+        "total_tokens_per_s": total_tokens,
+    }
     return {name: count / duration_s if duration_s > 0 else None for name, count in counts.items()}
 
 

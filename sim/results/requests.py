@@ -25,13 +25,23 @@ class RequestLog:
     Times are seconds of simulated time, NaN until they happen. The parts split a request's life: see ``frame``.
     """
 
-    __slots__ = (*_TIMES, *_PARTS, *_COUNTS, "status")
-
     def __init__(self) -> None:
-        for name in (*_TIMES, *_PARTS):
-            setattr(self, name, array("d"))
-        for name in _COUNTS:
-            setattr(self, name, array("q"))
+        self.arrival_s = array("d")
+        self.received_s = array("d")
+        self.scheduled_s = array("d")
+        self.first_token_s = array("d")
+        self.finish_s = array("d")
+        self.prefill_s = array("d")
+        self.decode_s = array("d")
+        self.decode_interference_s = array("d")
+        self.decode_stall_s = array("d")
+        self.itl_max_s = array("d")
+        self.prompt_tokens = array("q")
+        self.cached_tokens = array("q")
+        self.output_tokens = array("q")
+        self.preemptions = array("q")
+        self.priority = array("q")
+        self.replica = array("q")
         self.status = array("b")
 
     def __len__(self) -> int:

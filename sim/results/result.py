@@ -82,8 +82,9 @@ class Result:
         return written
 
     def __repr__(self) -> str:
-        counts, summary = self.summary["requests"], self.summary
-        return f"<Result {summary['model']} on {summary['hardware']}: {counts['completed']} of {counts['submitted']} requests>"
+        summary, counts = self.summary, self.summary["requests"]
+        served = f"{counts['completed']} of {counts['submitted']} requests"
+        return f"<Result {summary['model']} on {summary['hardware']}: {served}>"
 
     def _repr_html_(self) -> str:
         from sim.report.display import result_html

@@ -43,7 +43,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
     slo = {"ttft_s": spec.slo.ttft, "tpot_s": spec.slo.tpot, "e2e_s": spec.slo.e2e}
     verdict = _verdict(run, columns)
     has_slo = any(limit is not None for limit in slo.values())
-    return as_json(
+    summary: dict[str, Any] = as_json(
         {
             "model": setup.model.name,
             "hardware": setup.hardware.name,
@@ -74,6 +74,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
             "assumed": [assumption._asdict() for assumption in setup.assumed],
         }
     )
+    return summary
 
 
 def _counts(columns: dict[str, np.ndarray]) -> dict[str, int]:
@@ -113,15 +114,15 @@ def _bound(run: RunRecord) -> dict[str, float]:
     if total_s <= 0:
         return {"compute": 0.0, "memory": 0.0, "communication": 0.0, "host": 0.0, "idle": 1.0}
     names = ("compute", "memory", "communication", "host")
-    shares = {
-        name: sum(getattr(recorder.time, f"{name}_s") for recorder in run.recorders) / total_s for name in names
-    }
+    shares = {name: sum(getattr(recorder.time, f"{name}_s") for recorder in run.recorders) / total_s for name in names}
     return {**shares, "idle": max(0.0, 1.0 - sum(shares.values()))}
 
 
 def _verdict(run: RunRecord, columns: dict[str, np.ndarray]) -> Verdict:
-    process = run.setup.loaded.spec.traffic.arrivals.process
-    if process == "burst":
-        return Verdict("stable", "a burst: everything is sent at once, so latencies depend on how many requests there are")
-    limited = process == "closed" or run.setup.loaded.spec.traffic.arrivals.max_concurrency is not None
+    arrivals = run.setup.loaded.spec.traffic.arrivals
+    if arrivals.process == "burst":
+        return Verdict(
+            "stable", "a burst: everything is sent at once, so latencies depend on how many requests there are"
+        )
+    limited = arrivals.process == "closed" or arrivals.max_concurrency is not None
     return judge(columns["received_s"], columns["scheduled_s"], open_loop=not limited)

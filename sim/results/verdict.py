@@ -1,4 +1,4 @@
-"""Is the load one the fleet can carry? A queue that still grows at the end makes percentiles depend on the run's length."""
+"""Can the fleet carry the load? A queue that still grows at the end makes percentiles depend on the run's length."""
 
 from __future__ import annotations
 
@@ -42,4 +42,6 @@ def judge(received_s: np.ndarray, scheduled_s: np.ndarray, *, open_loop: bool) -
             f"the queue grew from {second:.0f} to {last:.0f} requests over the second half of the arrivals "
             f"({growth:.1%} of them stay behind): latencies depend on how long the run is",
         )
-    return Verdict("stable", f"mean queue {second:.1f} requests in the second quarter of arrivals, {last:.1f} in the last")
+    return Verdict(
+        "stable", f"mean queue {second:.1f} requests in the second quarter of arrivals, {last:.1f} in the last"
+    )

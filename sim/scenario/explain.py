@@ -109,15 +109,30 @@ def _choice(value: Any, choices: list[Any]) -> tuple[str, str]:
 
 
 def _unknown_key(path: Path, data: Any) -> str:
-    own = [*dict.fromkeys(name for spec in specs_at(path[:-1], data) for name in spec.model_fields)]
+    specs = specs_at(path[:-1], data)
+    own = [*dict.fromkeys(name for spec in specs for name in spec.model_fields)]
     flags = [*ALIASES] if len(path) == 2 and path[0] in FLAGGED else []
     cure = _nearest(str(path[-1]), own, "", flags)
+    tag = _tag(specs[0]) if len(specs) == 1 else None
+    if tag is not None:
+        chosen = typing.get_args(specs[0].model_fields[tag].annotation)[0]
+        takes = ", ".join(name for name in own if name != tag)
+        return f"{cure} " * bool(cure) + f"{tag}: {chosen} takes {takes}"
     if cure:
         return cure
     for section, field in Scenario.model_fields.items():
         if any(path[-1] in spec.model_fields for spec in specs_in(field.annotation)) and section != path[0]:
             return f"did you mean {section}.{path[-1]}?"
     return "known here: " + ", ".join(own)
+
+
+def _tag(spec: type[Spec]) -> str | None:
+    """The key whose one value says that a mapping is ``spec``."""
+    for name in TAGS:
+        field = spec.model_fields.get(name)
+        if field is not None and typing.get_origin(field.annotation) is typing.Literal:
+            return name
+    return None
 
 
 def _nearest(word: str, known: list[str], otherwise: str, also: list[str] | None = None) -> str:
@@ -171,8 +186,5 @@ def specs_at(path: Path, data: Any) -> list[type[Spec]]:
 
 def _agrees(spec: type[Spec], data: dict[Any, Any]) -> bool:
     """Whether the discriminating literal of ``spec`` is what the data says."""
-    for name in TAGS:
-        field = spec.model_fields.get(name)
-        if field is not None and typing.get_origin(field.annotation) is typing.Literal:
-            return data.get(name) in typing.get_args(field.annotation)
-    return True
+    tag = _tag(spec)
+    return tag is None or data.get(tag) in typing.get_args(spec.model_fields[tag].annotation)

@@ -35,7 +35,9 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
         path, equals, values = text.partition("=")
         path = path.strip()
         if not path or not equals or not values.strip():
-            problem = Problem("--grid", None, "", f"{text!r} is not PATH=V1,V2,...", "write --grid traffic.arrivals.rate=4,8")
+            problem = Problem(
+                "--grid", None, "", f"{text!r} is not PATH=V1,V2,...", "write --grid traffic.arrivals.rate=4,8"
+            )
             raise ScenarioError([problem])
         grid[path] = [parse_value(path, value, "--grid") for value in _split(values)]
     return grid

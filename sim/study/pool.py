@@ -75,9 +75,11 @@ def _connect(backend: str, jobs: int) -> int:
     from distributed import Client, default_client
 
     try:
-        client = default_client()
+        client = default_client()  # type: ignore[no-untyped-call]
     except ValueError:
-        client = Client(n_workers=None if jobs < 1 else jobs, threads_per_worker=1, dashboard_address=None)
+        client = Client(  # type: ignore[no-untyped-call]
+            n_workers=None if jobs < 1 else jobs, threads_per_worker=1, dashboard_address=None
+        )
     return max(1, len(client.scheduler_info()["workers"])) if jobs < 1 else jobs
 
 

@@ -104,7 +104,7 @@ def _run_all(
 ) -> Iterator[tuple[Point, dict[str, Any]]]:
     calls = {point.key: (source, base, point) for point in todo}
     if jobs == 1 or len(todo) <= 1:
-        finished = ((key, run_point(*call)) for key, call in calls.items())
+        finished: Iterator[tuple[str, Any]] = ((key, run_point(*call)) for key, call in calls.items())
     else:
         finished = run_calls(run_point, calls, backend=backend, jobs=jobs)
     by_key = {point.key: point for point in todo}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -111,3 +112,27 @@ def test_the_last_level_cache_is_the_largest(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "CACHES", tmp_path)
     monkeypatch.setattr(machine.sys, "platform", "linux")
     assert machine.cache_bytes() == 32 * 2**20
+
+
+def test_the_time_of_other_processes_is_told_from_ours(tmp_path, monkeypatch):
+    """In 10 s of 4 processors 12 s were busy, 4 of them ours: a fifth was others'."""
+    now = {"busy_ticks": 0, "own_s": 0.0, "clock_s": 100.0}
+    stat = tmp_path / "stat"
+    monkeypatch.setattr(machine, "LOAD", stat)
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(machine.os, "times", lambda: SimpleNamespace(user=now["own_s"], system=0.0))
+    monkeypatch.setattr(machine.time, "monotonic", lambda: now["clock_s"])
+
+    def write() -> None:
+        stat.write_text(f"cpu  {now['busy_ticks']} 0 0 999 77 0 0 0 0 0\ncpu0 1 2 3\n")
+
+    write()
+    neighbours = machine.Neighbours()
+    now.update(busy_ticks=12 * machine.os.sysconf("SC_CLK_TCK"), own_s=4.0, clock_s=110.0)
+    write()
+    assert neighbours.share() == pytest.approx(0.2)
+
+
+def test_where_the_system_does_not_count_nothing_is_said_of_neighbours(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "LOAD", tmp_path / "none")
+    assert machine.Neighbours().share() is None

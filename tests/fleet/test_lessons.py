@@ -7,14 +7,22 @@ import sim
 
 def one(repo, name, **overrides):
     """The only request of a lesson, with dotted overrides written with double underscores."""
-    result = sim.run(repo / "workloads/lessons" / name, overrides={k.replace("__", "."): v for k, v in overrides.items()})
+    result = sim.run(
+        repo / "workloads/lessons" / name, overrides={k.replace("__", "."): v for k, v in overrides.items()}
+    )
     assert len(result.requests) == 1
     return result.requests.iloc[0]
 
 
 @pytest.mark.parametrize(
     ("tokens", "milliseconds", "bound"),
-    [(1, 4.78, "memory"), (32, 4.78, "memory"), (512, 8.28, "compute"), (4096, 66.26, "compute"), (200, 4.78, "memory")],
+    [
+        (1, 4.78, "memory"),
+        (32, 4.78, "memory"),
+        (512, 8.28, "compute"),
+        (4096, 66.26, "compute"),
+        (200, 4.78, "memory"),
+    ],
 )
 def test_one_pass_of_eight_billion_parameters(repo, tokens, milliseconds, bound):
     """One pass takes the weights' read below the ridge of 295 FLOP/B and the FLOPs above it."""
@@ -103,9 +111,7 @@ def test_480_tokens_are_nearly_all_decode(repo):
 
 def test_a_long_prompt_in_one_piece_stalls_every_stream(repo):
     """143 ms of prefill in a 25 ms step: a gap of 168 ms between the tokens of all forty streams."""
-    result = sim.run(
-        repo / "workloads/lessons/chunked_prefill.yaml", overrides={"engine.long_prefill_threshold": 0}
-    )
+    result = sim.run(repo / "workloads/lessons/chunked_prefill.yaml", overrides={"engine.long_prefill_threshold": 0})
     assert result.requests.itl_max_s[:40].to_list() == pytest.approx([0.168] * 40)
 
 

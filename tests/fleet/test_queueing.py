@@ -151,9 +151,7 @@ def test_a_request_that_can_never_fit_is_rejected_and_the_rest_served():
 def test_a_client_limit_is_no_part_of_ttft():
     """With max_concurrency requests wait at the client, and are sent later; they never exceed the limit."""
     requests = sim.run(CHAT, overrides={"traffic.arrivals.max_concurrency": 4}).requests
-    open_at_send = [
-        ((requests.arrival_s <= sent) & (requests.finish_s > sent)).sum() for sent in requests.arrival_s
-    ]
+    open_at_send = [((requests.arrival_s <= sent) & (requests.finish_s > sent)).sum() for sent in requests.arrival_s]
     assert max(open_at_send) == 4
 
 

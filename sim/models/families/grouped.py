@@ -19,7 +19,7 @@ class Traits:
     norms: int = 2
     """Norms per layer, each as wide as the model."""
     derived_head_dim: bool = True
-    """A config without ``head_dim`` means hidden / heads; False: the architecture's default is another, so it must be there."""
+    """A config without ``head_dim`` means hidden / heads; False: it means something else, so it must be there."""
     derived_kv_heads: bool = False
     """A config without ``num_key_value_heads`` means one per query head."""
     qkv_bias: bool | None = None
@@ -34,7 +34,7 @@ class Traits:
     window_off_by_default: bool = False
 
 
-def dense(traits: Traits = Traits()) -> Family:  # noqa: B008 - frozen
+def dense(traits: Traits = Traits()) -> Family:
     """Every layer has a dense, gated feed-forward block."""
 
     def build(fields: Fields) -> Layers:
@@ -46,7 +46,7 @@ def dense(traits: Traits = Traits()) -> Family:  # noqa: B008 - frozen
 
 
 def moe(
-    traits: Traits = Traits(),  # noqa: B008 - frozen
+    traits: Traits = Traits(),
     *,
     width_is_intermediate: bool = False,
     expert_bias: bool = False,
@@ -77,9 +77,7 @@ def _attentions(fields: Fields, depth: int, traits: Traits) -> list[Attention]:
         raise fields.wrong("num_key_value_heads", kv_heads, f"a divisor of the {heads} query heads")
     head_dim = fields.head_dim(derived=traits.derived_head_dim)
     bias = fields.flag("attention_bias")
-    windows = layer_windows(
-        fields, depth, full_every=traits.full_every, off_by_default=traits.window_off_by_default
-    )
+    windows = layer_windows(fields, depth, full_every=traits.full_every, off_by_default=traits.window_off_by_default)
     return [
         grouped_attention(
             hidden,

@@ -10,7 +10,7 @@ from sim.models.spec import LatentAttention
 
 
 def latent(fields: Fields) -> Layers:
-    """MLA in every layer (``num_key_value_heads`` and ``head_dim`` mean nothing); experts after the first dense layers."""
+    """MLA in every layer (``num_key_value_heads`` and ``head_dim`` mean nothing); experts after a few dense layers."""
     hidden, depth = fields.count("hidden_size"), fields.count("num_hidden_layers")
     indexed, shared = _attention(fields, indexed=True), _attention(fields, indexed=False)
     attentions = [indexed if runs else shared for runs in index_layers(fields, depth)]

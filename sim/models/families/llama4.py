@@ -12,7 +12,7 @@ GLOBAL_EVERY = 4
 
 
 def llama4(fields: Fields) -> Layers:
-    """``interleave_moe_layer_step`` 1: every layer routes; 2: every other. A chunk is a window of its length at most."""
+    """``interleave_moe_layer_step`` 1: every layer routes; 2: every other. A chunk counts as a window of its length."""
     hidden, depth = fields.count("hidden_size"), fields.count("num_hidden_layers")
     chunk = shorter(fields.count("attention_chunk_size"), fields)
     bias = fields.flag("attention_bias")

@@ -35,4 +35,6 @@ def mimo_v2(fields: Fields) -> Layers:
     pattern = fields.per_layer("hybrid_layer_pattern", depth)
     if pattern is None:
         raise fields.missing("hybrid_layer_pattern")
-    return stack([sliding if kind else full for kind in pattern], feed_forwards(fields, depth, router_bias=True), 2 * hidden)
+    return stack(
+        [sliding if kind else full for kind in pattern], feed_forwards(fields, depth, router_bias=True), 2 * hidden
+    )

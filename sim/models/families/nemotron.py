@@ -80,20 +80,24 @@ def _block(block: Any, fields: Fields) -> Layer:
     hidden, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     try:
         attention, ffn = block["attention"], block["ffn"]
-        if attention.get("replace_with_linear") or ffn.get("replace_with_linear"):
-            raise UnsupportedModel(f"{fields.name}: blocks replaced by a linear layer are not built yet", "use another model")
-        if attention.get("window_length") or attention.get("sparsify") or ffn.get("sparsify"):
-            raise UnsupportedModel(f"{fields.name}: windowed or sparse blocks are not built yet", "use another model")
-        grouped = None
+        _refuse(fields, attention, ffn)
+        grouped = dense = None
         if not attention.get("no_op"):
             grouped = grouped_attention(hidden, heads, heads // attention["n_heads_in_group"], fields.head_dim())
-        dense = None
         if not ffn.get("no_op"):
             dense = dense_ffn(hidden, _width(ffn["ffn_mult"], hidden))
     except (AttributeError, KeyError, TypeError, ZeroDivisionError) as error:
         wanted = "a block with attention.n_heads_in_group and ffn.ffn_mult, or no_op"
         raise fields.wrong("block_configs", block, wanted) from error
     return Layer(attention=grouped, ffn=dense, norm_parameters=hidden * ((grouped is not None) + (dense is not None)))
+
+
+def _refuse(fields: Fields, attention: dict[str, Any], ffn: dict[str, Any]) -> None:
+    for name in ("replace_with_linear", "window_length", "sparsify", "num_sink_tokens"):
+        if attention.get(name) or ffn.get(name):
+            raise UnsupportedModel(
+                f"{fields.name}: block_configs with {name} are not built yet", "use a model whose blocks have none"
+            )
 
 
 def _width(multiple: float, hidden: int) -> int:
