@@ -65,12 +65,13 @@ def run(
     from sim.api import load
     from sim.api import run as simulate
     from sim.errors import RidgelineError
+    from sim.results.files import check_writable
 
     if trace and out is None:
         raise RidgelineError("--trace writes a file\n  cure: add --out DIR")
     loaded = load(scenario, overrides=_overrides(set_), seed=seed)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        check_writable(out)
     with _run_progress(loaded.spec.traffic.requests) as progress:
         result = simulate(loaded, progress=progress)
     if as_json:

@@ -11,8 +11,9 @@ import numpy as np
 from sim.cost import KvCapacity, LinearCost, RooflineCost, kv_capacity, longest_request_tokens
 from sim.engine import EngineRules, EngineSettings, build_engine, rules_for, settings_for
 from sim.engine.protocol import Engine
-from sim.errors import DoesNotFit, RidgelineError, ScenarioError, UnsupportedModel
+from sim.errors import DoesNotFit, Problem, RidgelineError, ScenarioError, UnsupportedModel
 from sim.fleet.assumptions import Assumption, assumptions, mean_request_tokens
+from sim.fleet.effects import impossible_budgets, without_effect
 from sim.hardware import HardwareProfile, load_profile, with_overrides
 from sim.models import ModelSpec, abstract_model, load_model, with_weight_dtype
 from sim.models.memory import check_tensor_parallel, windows
@@ -75,6 +76,7 @@ class Setup:
 def assemble(loaded: Loaded) -> Setup:
     """Resolve a scenario. Raises ScenarioError with file and line where what the user wrote cannot be."""
     spec = loaded.spec
+    _refuse(without_effect(loaded))
     with _placed(loaded, "hardware"):
         hardware = _hardware(loaded)
     with _placed(loaded, "model"):
@@ -94,6 +96,7 @@ def assemble(loaded: Loaded) -> Setup:
     with _placed(loaded, "model"):
         capacity = _capacity(loaded, model, hardware, rules, resolved.settings)
     settings, fitted = _fit_length(loaded, model, resolved.settings, capacity)
+    _refuse(impossible_budgets(loaded, settings))
     _open_traffic(loaded)
     return Setup(
         loaded=loaded,
@@ -106,6 +109,11 @@ def assemble(loaded: Loaded) -> Setup:
         cost=cost,
         assumed=assumptions(loaded, model, hardware, rules, resolved.defaults_taken, settings, capacity, fitted=fitted),
     )
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        raise ScenarioError(problems)
 
 
 @contextmanager

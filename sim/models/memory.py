@@ -140,7 +140,7 @@ def _attention_share(attention: Attention | LatentAttention | LinearAttention, h
     if isinstance(attention, Attention) and not attention.shares_kv:
         value_dim = 0 if attention.keys_are_values else attention.value_head_dim
         of_keys = hidden * attention.kv_heads * (attention.head_dim + value_dim)
-        share = max(1, attention.kv_heads // ranks) / attention.kv_heads
+        share = kv_heads_per_rank(attention.kv_heads, ranks) / attention.kv_heads
         return (attention.parameters - of_keys) / ranks + of_keys * share
     if isinstance(attention, LatentAttention):
         down = hidden * ((attention.query_lora_rank or 0) + attention.kv_lora_rank + attention.rope_head_dim)
@@ -166,13 +166,18 @@ def kv_dtype_bytes(kv_dtype: str, spec: ModelSpec) -> float:
     return bytes_per_element(spec.kv_dtype or spec.activation_dtype if kv_dtype == "auto" else kv_dtype)
 
 
+def kv_heads_per_rank(kv_heads: int, tensor_parallel: int) -> int:
+    """KV heads of the rank that has most: one at least, as they replicate once there are more ranks."""
+    return -(-kv_heads // tensor_parallel)
+
+
 def layer_kv_bytes_per_token(attention: Attention | LatentAttention, tensor_parallel: int, kv_bytes: float) -> float:
     """Cached bytes of one token in one layer on one rank. MLA: the whole latent on every rank."""
     if isinstance(attention, LatentAttention):
         return (attention.kv_lora_rank + attention.rope_head_dim) * kv_bytes
     if attention.shares_kv:
         return 0.0
-    heads = max(1, attention.kv_heads // tensor_parallel)
+    heads = kv_heads_per_rank(attention.kv_heads, tensor_parallel)
     return heads * (attention.head_dim + attention.value_head_dim) * kv_bytes
 
 

@@ -26,6 +26,8 @@ class Modules:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         listed = list(patterns)
+        self.name_layers = any(character.isdigit() for pattern in listed for character in pattern)
+        """Whether layers of the same make may be told apart."""
         expressions = [pattern[3:] for pattern in listed if pattern.startswith("re:")]
         globs = [pattern for pattern in listed if "*" in pattern and not pattern.startswith("re:")]
         self._names = {pattern for pattern in listed if "*" not in pattern and not pattern.startswith("re:")}

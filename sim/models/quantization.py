@@ -43,7 +43,7 @@ def with_formats(
         return base, tuple(layers)
     schemes = schemes_of(config, name)
     kept = Modules(kept_modules(config))
-    stored = [_stored(layer, index, schemes, kept) for index, layer in enumerate(layers)]
+    stored = _stored(layers, schemes, kept)
     common: dict[str, Any] = {}
     for kind in sorted({kind for dtypes in stored for kind in dtypes}):
         most = Counter(dtypes[kind] for dtypes in stored if kind in dtypes).most_common(1)[0][0]
@@ -75,9 +75,19 @@ def with_weight_dtype(spec: ModelSpec, dtype: str) -> ModelSpec:
     return replace(spec, layers=layers, weights=weights)
 
 
-def _stored(layer: Layer, index: int, schemes: Sequence[Scheme], kept: Modules) -> dict[str, DType | None]:
-    """Dtype of each kind of tensor the layer has; None: not quantised."""
-    return {kind: _dtype(modules, schemes, kept) for kind, modules in module_names(layer, index).items()}
+def _stored(layers: Sequence[Layer], schemes: Sequence[Scheme], kept: Modules) -> list[dict[str, DType | None]]:
+    """For every layer, the dtype of each kind of tensor it has; None: not quantised."""
+    sets = [kept, *(scheme.targets for scheme in schemes if scheme.targets is not None)]
+    one_by_one = any(modules.name_layers for modules in sets)
+    known: dict[tuple[object, ...], dict[str, DType | None]] = {}
+    stored = []
+    for index, layer in enumerate(layers):
+        key = (index if one_by_one else 0, type(layer.attention), layer.ffn)
+        if key not in known:
+            names = module_names(layer, index)
+            known[key] = {kind: _dtype(modules, schemes, kept) for kind, modules in names.items()}
+        stored.append(known[key])
+    return stored
 
 
 def _dtype(modules: Sequence[str], schemes: Sequence[Scheme], kept: Modules) -> DType | None:

@@ -33,6 +33,15 @@ def _umask() -> int:
     return mask
 
 
+def check_writable(folder: Path) -> None:
+    """Raise OSError now, and make nothing, where ``folder`` could not be written when the work is done."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise NotADirectoryError(f"{existing} is a file, not a folder\n  cure: choose another folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionError(f"{existing} cannot be written\n  cure: choose another folder")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file, atomically."""
     with replacing(path) as temporary:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from sim import resources
 from sim.errors import Problem
 from sim.scenario.document import Source, split_path
+from sim.scenario.faults import faults
 from sim.scenario.quantities import PositiveSeconds
 from sim.scenario.specs import (
     MOST_REQUESTS,
@@ -112,8 +113,6 @@ def _traffic(parts: Parts, base_dir: Path) -> Found:
 
 def _faults(parts: Parts, arrivals: Any) -> Found:
     """The faults of the valid parts: where one is wrong, something without a fault stands in for it."""
-    from sim.traffic.checks import faults
-
     lengths = {}
     for name in ("prompt_tokens", "output_tokens"):
         stands_in = None if parts.raw(f"traffic.{name}") is None else ANY_LENGTH

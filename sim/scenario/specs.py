@@ -299,7 +299,14 @@ class LinearCost(Spec):
     step_s_per_context_token: Seconds = 0.0
 
 
-Cost = Annotated[RooflineCost | LinearCost, Field(discriminator="model")]
+def _roofline_by_default(value: Any) -> Any:
+    """``cost: {efficiency: ideal}`` needs no model."""
+    return {"model": "roofline", **value} if isinstance(value, dict) and "model" not in value else value
+
+
+Cost = Annotated[
+    Annotated[RooflineCost | LinearCost, Field(discriminator="model")], BeforeValidator(_roofline_by_default)
+]
 
 
 class MeasureSpec(Spec):

@@ -12,8 +12,8 @@ import numpy as np
 
 from sim.engine.request import Piece
 from sim.scenario import specs
+from sim.scenario.faults import check
 from sim.traffic.arrivals import Block, Integers, Source, build_process
-from sim.traffic.checks import check
 from sim.traffic.lengths import Draw, build_lengths
 from sim.traffic.streams import generator
 from sim.traffic.traces import Trace, TraceSource, open_trace

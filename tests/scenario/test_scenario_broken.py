@@ -113,7 +113,7 @@ CASES = {
     ),
     "missing key": (
         ("  prompt_tokens: 512\n", ""),
-        "w.yaml:4: traffic.prompt_tokens: is required and missing\n  cure: add prompt_tokens: 512, or a distribution",
+        "w.yaml:4: traffic.prompt_tokens: missing\n  cure: add prompt_tokens: 512, or a distribution",
     ),
     "keys that are no texts": (
         ("seed: 1", "~: 1\ntrue: 1\n5: 1"),
@@ -249,10 +249,10 @@ seed: x
     lines = [line.partition("\n")[0] for line in complaint(text).split("w.yaml:")[1:]]
     assert lines == [
         "1: model: no preset and no file is called 'lama-3.1-8b'",
-        "3: traffic.output_tokens: is required and missing",
-        "4: traffic.arrivals: gamma says neither cv nor burstiness",
+        "3: traffic.output_tokens: missing",
+        "4: traffic.arrivals.cv: gamma needs either cv or burstiness (1 / cv^2)",
         "5: traffic.requests: 0 is not above 0",
-        "6: traffic.prompt_tokens.p99: no lognormal of mean 100 has its 99th percentile at 2000",
+        "6: traffic.prompt_tokens.p99: p99 / mean is 20, a lognormal reaches from 1 to 14.97",
         "7: traffic.output_token: unknown key",
         "8: traffic.classes: traffic of several classes is not built yet",
         "10: engine.name: sglang: this engine is not built yet",

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import ScenarioError, TraceError
+from sim.scenario.lognormal import STEEPEST_P99, Z99, lognormal_sigma
 from sim.scenario.specs import TrafficSpec
 from sim.traffic import open_traffic
-from sim.traffic.lengths import STEEPEST_P99, Z99, lognormal_sigma
 
 TEN = {"distribution": "fixed", "value": 10}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sim.errors import Problem, ScenarioError
 from sim.scenario import specs
-from sim.traffic.lengths import lognormal_sigma
+from sim.scenario.lognormal import lognormal_sigma
 
 SMALLEST_CV, LARGEST_CV = 1e-4, 1e3
 LEAST_RATE_PER_S = 1e-6
