@@ -129,6 +129,22 @@ def sweep(
 
 
 @app.command()
+def conform(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded engine traces, or folders of them.")],
+    as_json: Json = False,
+) -> None:
+    """Replay recorded engine traces: 0 if every step is equal, 1 at a difference, 2 if a file cannot be replayed."""
+    from sim.study.conform import conform as replay
+
+    report = replay(files)
+    if as_json:
+        print(json.dumps(report.as_json()))
+    else:
+        print("\n".join(report.lines()))
+    raise typer.Exit(report.status)
+
+
+@app.command()
 def models(
     model: Annotated[str | None, typer.Argument(metavar="[NAME_OR_CONFIG]", help="A preset or a config.json.")] = None,
     tensor_parallel: Annotated[int, typer.Option("--tensor-parallel", min=1)] = 1,

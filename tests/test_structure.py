@@ -20,7 +20,7 @@ ALLOWED = {
     "results": {"errors", "work", "engine", "models", "hardware", "cost", "fleet", "report", "scenario", "resources"},
     "fleet": {"errors", "work", "engine", "cost", "models", "hardware", "scenario", "traffic", "results", "resources"},
     "report": {"errors", "work", "results", "scenario", "resources", "models", "hardware"},
-    "study": {"errors", "results", "scenario", "fleet", "report", "resources"},
+    "study": {"errors", "results", "scenario", "fleet", "report", "resources", "engine"},
     "api": {"errors", "results", "scenario", "fleet", "study"},
     "cli": {"errors", "api", "results", "scenario", "study", "report", "models", "hardware", "resources"},
 }

@@ -1,0 +1,109 @@
+"""``sim conform``: exit 0 only if every step of every file is equal."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+CONFIG = {
+    "max_num_batched_tokens": 64, "max_num_seqs": 8, "max_num_active_seqs": None, "num_gpu_blocks": 100,
+    "block_size": 16, "max_model_len": 256, "enable_chunked_prefill": True, "long_prefill_token_threshold": 0,
+    "long_prefill_token_threshold_adaptive": False, "policy": "fcfs", "enable_prefix_caching": False, "watermark": 0.0,
+    "scheduler_reserve_full_isl": True, "async_scheduling": False, "kv_groups": [{"type": "full"}], "speculative": None,
+}  # fmt: skip
+
+
+def step(number, scheduled, free_before, free_after, *, new=(), finished=(), free_update=None):
+    """One recorded step of a lone request; it arrives in step 0."""
+    return {
+        "step": number,
+        "arrivals": ["r0"] if number == 0 else [],
+        "running_before": int(number > 0),
+        "waiting_before": int(number == 0),
+        "free_before": free_before,
+        "scheduled": scheduled,
+        "new": list(new),
+        "resumed": [],
+        "preempted": [],
+        "free_after_schedule": free_after,
+        "finished": list(finished),
+        "free_after_update": free_after if free_update is None else free_update,
+        "running_after": int(not finished),
+        "waiting_after": 0,
+    }
+
+
+def trace():
+    """80 prompt tokens in chunks of 64 and 16 (five blocks), then one decode in a sixth; worked out by hand."""
+    return {
+        "vllm_version": "0.32.0",
+        "config": CONFIG,
+        "aborts": [],
+        "requests": [{"id": "r0", "arrival_step": 0, "prompt_len": 80, "output_len": 2, "priority": 0}],
+        "steps": [
+            step(0, [["r0", 64, 0]], 99, 95, new=[["r0", 0]]),
+            step(1, [["r0", 16, 64]], 95, 94),
+            step(2, [["r0", 1, 80]], 94, 93, finished=["r0"], free_update=99),
+        ],
+    }
+
+
+def conform(*arguments):
+    command = [sys.executable, "-m", "sim.cli", "conform", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_hand_made_trace_is_equal(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps(trace()))
+    done = conform(tmp_path)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 of 1 equal")
+
+
+@pytest.mark.parametrize(
+    ("number", "field", "value"),
+    [(1, "free_after_schedule", 95), (2, "finished", []), (0, "scheduled", [["r0", 80, 0]]), (2, "running_after", 1)],
+)
+def test_a_difference_is_named_with_both_values(tmp_path, number, field, value):
+    wrong = trace()
+    right = wrong["steps"][number][field]
+    wrong["steps"][number][field] = value
+    (tmp_path / "a.json").write_text(json.dumps(wrong))
+    done = conform(tmp_path / "a.json", "--json")
+    assert done.returncode == 1
+    entry = json.loads(done.stdout)["files"][0]
+    assert (entry["step"], entry["field"], entry["recorded"], entry["replayed"]) == (number, field, value, right)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "[1]",
+        '{"vllm_version": "0.32.0"}',
+        json.dumps({**trace(), "config": {**CONFIG, "speculative": {"k": 3}}}),
+    ],
+    ids=["empty", "no-keys", "list", "cut", "speculative"],
+)
+def test_what_cannot_be_replayed_exits_2_never_0(tmp_path, content):
+    (tmp_path / "good.json").write_text(json.dumps(trace()))
+    (tmp_path / "bad.json").write_text(content)
+    done = conform(tmp_path)
+    assert done.returncode == 2
+    assert "1 of 2 equal" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_file_exits_2(tmp_path):
+    assert conform(tmp_path / "none.json").returncode == 2
+
+
+def test_recordings_of_the_real_engine_are_equal(shared):
+    """All 26 core recordings of vLLM 0.32, with aborts and asynchronous scheduling besides."""
+    golden = shared / "data/golden/vllm-0.32"
+    extended = [golden / "extended" / f"{name}.json" for name in ("x1_abort", "x2_max_num_active_seqs")]
+    extended += [golden / "extended" / f"{name}.json" for name in ("x9_async", "y1_async_tight")]
+    done = conform(golden / "core", *extended)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines()[-1] == "30 of 30 equal"
