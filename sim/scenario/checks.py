@@ -113,7 +113,7 @@ def _traffic(parts: Parts, base_dir: Path) -> Found:
 
 def _faults(parts: Parts, arrivals: Any) -> Found:
     """The faults of the valid parts: where one is wrong, something without a fault stands in for it."""
-    lengths = {}
+    lengths: dict[str, Any] = {}
     for name in ("prompt_tokens", "output_tokens"):
         stands_in = None if parts.raw(f"traffic.{name}") is None else ANY_LENGTH
         lengths[name] = parts.valid(f"traffic.{name}", Lengths) or stands_in

@@ -21,12 +21,12 @@ def prompts(base, text):
     ("process", "expected"),
     [
         ("{process: gamma, rate: 8}", "5: traffic.arrivals.cv: gamma needs either cv or burstiness"),
-        ("{process: gamma, rate: 8, cv: 2, burstiness: 3}", "5: traffic.arrivals.cv: gamma needs either cv or burstiness"),
+        ("{process: gamma, rate: 8, cv: 2, burstiness: 3}", "5: traffic.arrivals.cv: gamma needs either"),
         (
             "{process: gamma, rate: 8, cv: 1e9}",
             "5: traffic.arrivals.cv: cv=1e+09 is out of range\n  cure: give a cv from 0.0001 to 1000",
         ),
-        ("{process: gamma, rate: 8, burstiness: 1e9}", "5: traffic.arrivals.burstiness: burstiness=1e+09 is out of range"),
+        ("{process: gamma, rate: 8, burstiness: 1e9}", "5: traffic.arrivals.burstiness: burstiness=1e+09"),
         (
             "{process: poisson, rate: 1e-9}",
             "5: traffic.arrivals.rate: rate=1e-09 is out of range\n  cure: give at least 1e-06",
@@ -37,7 +37,7 @@ def prompts(base, text):
             "{process: closed, concurrency: 8, max_concurrency: 4}",
             "5: traffic.arrivals.max_concurrency: closed arrivals are",
         ),
-        ("{process: trace, path: w.yaml, time_scale: 1e-9}", "5: traffic.arrivals.time_scale: time_scale=1e-09 is out of range"),
+        ("{process: trace, path: w.yaml, time_scale: 1e-9}", "5: traffic.arrivals.time_scale: time_scale=1e-09"),
     ],
 )
 def test_arrivals(process, expected, base, complaint):
@@ -59,7 +59,7 @@ def test_arrivals(process, expected, base, complaint):
                 "  cure: move p99 nearer to the mean"
             ),
         ),
-        ("{distribution: lognormal, mean: 100, p99: 99}", "7: traffic.prompt_tokens.p99: p99 / mean is 0.99, a lognormal reaches"),
+        ("{distribution: lognormal, mean: 100, p99: 99}", "7: traffic.prompt_tokens.p99: p99 / mean is 0.99"),
         (
             "{distribution: uniform, low: 9, high: 8}",
             "7: traffic.prompt_tokens.low: low=9 is above high=8\n  cure: swap the two",
