@@ -170,7 +170,8 @@ def kv_capacity(
 def _check_weights_alone(model: ModelSpec, profile: HardwareProfile, tensor_parallel: int, utilization: float) -> None:
     need, have = weight_bytes_per_gpu(model, tensor_parallel), profile.memory_bytes * utilization
     if need > have:
-        ranks = next((ranks for ranks in (2, 4, 8) if weight_bytes_per_gpu(model, ranks) <= have), None)
+        more = [ranks for ranks in (2, 4, 8) if tensor_parallel < ranks <= most_devices(profile)]
+        ranks = next((ranks for ranks in more if weight_bytes_per_gpu(model, ranks) <= have), None)
         cure = f"use tensor_parallel: {ranks}" if ranks else "use a larger device, or smaller weights (fp8, int4)"
         raise DoesNotFit(
             f"{model.name} needs {need / GIB:.1f} GiB for weights, and {profile.name} offers {have / GIB:.1f} GiB", cure
@@ -195,7 +196,7 @@ def _too_large(
         f"({budget.memory_bytes / GIB:.1f} GiB x gpu_memory_utilization); "
         f"weights take {budget.weight_bytes / GIB:.1f}, activations {budget.activation_bytes / GIB:.1f}, "
         f"graphs and framework {(budget.graph_bytes + budget.framework_bytes) / GIB:.1f} GiB: "
-        f"{-budget.kv_bytes / GIB:.1f} GiB too much"
+        f"{_verdict(budget.kv_bytes)}"
     )
     if fits:
         return DoesNotFit(problem, f"use tensor_parallel: {fits[0]}")
@@ -204,6 +205,12 @@ def _too_large(
         f"no tensor_parallel that the links of {profile.name} join is enough: use smaller weights "
         "(weight_dtype: fp8 or int4), or a device with more memory",
     )
+
+
+def _verdict(kv_bytes: float) -> str:
+    if kv_bytes > -0.05 * GIB:
+        return "no room is left for two KV blocks"
+    return f"{-kv_bytes / GIB:.1f} GiB too much"
 
 
 def most_devices(profile: HardwareProfile) -> int:

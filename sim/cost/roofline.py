@@ -11,7 +11,7 @@ from sim.cost.operators import Operator, total
 from sim.cost.shapes import Gemm, attention_gemms, ffn_gemms
 from sim.hardware import HardwareProfile, HostOverheads
 from sim.models.dtypes import stored_bytes
-from sim.models.spec import Attention, ModelSpec, MoeFfn
+from sim.models.spec import Attention, DType, ModelSpec, MoeFfn, WeightFormat
 from sim.work import StepTime, StepWork
 
 ACTIVATION_BYTES = 2
@@ -111,18 +111,20 @@ class RooflineCost:
             ]
         operators = [self._elementwise("embedding", 2 * tokens * model.hidden * ACTIVATION_BYTES, 1)]
         for layer, count in self._layers.items():
+            weights = layer.weights or model.weights
             reduces = 0
             if layer.attention is not None:
-                gemms = attention_gemms(layer.attention, model, self._ranks)
+                gemms = attention_gemms(layer.attention, weights, model.hidden, self._ranks)
                 operators += [self._gemm(shape, tokens, count) for shape in gemms]
                 reduces += 1
                 if isinstance(layer.attention, Attention) and layer.attention.norms_full_qk:
                     reduces += 1
             if layer.ffn is not None:
-                operators += [self._gemm(shape, tokens, count) for shape in ffn_gemms(layer.ffn, model, self._ranks)]
+                gemms = ffn_gemms(layer.ffn, weights, model.hidden, self._ranks)
+                operators += [self._gemm(shape, tokens, count) for shape in gemms]
                 reduces += 1
                 if isinstance(layer.ffn, MoeFfn):
-                    operators.append(self._experts(layer.ffn, tokens, count))
+                    operators.append(self._experts(layer.ffn, weights, tokens, count))
             passes = (
                 ELEMENTWISE_PASSES if layer.attention is not None and layer.ffn is not None else ELEMENTWISE_PASSES / 2
             )
@@ -148,22 +150,25 @@ class RooflineCost:
     def _gemm(self, shape: Gemm, tokens: int, count: int, *, weights_only: bool = False) -> Operator:
         peak, dtype = self._device.peak(shape.dtype)
         elements = shape.columns * shape.inner
-        hbm_bytes = stored_bytes(elements, shape.dtype, self._model.weights.scale_block)
+        hbm_bytes = self._stored(elements, shape.dtype)
         if not weights_only:
             hbm_bytes += tokens * (shape.columns + shape.inner) * ACTIVATION_BYTES
         curve = self._device.gemm(shape.dtype)
         parts = gemm(curve, tokens, shape.columns, shape.inner, hbm_bytes, peak, self._device.bandwidth)
         return Operator(shape.name, count, 2 * elements * tokens * count, hbm_bytes * count, parts.times(count), dtype)
 
-    def _experts(self, ffn: MoeFfn, tokens: int, count: int) -> Operator:
+    def _stored(self, elements: float, dtype: DType) -> float:
         weights = self._model.weights
+        return stored_bytes(elements, dtype, weights.scale_block, zero_points=weights.zero_points)
+
+    def _experts(self, ffn: MoeFfn, weights: WeightFormat, tokens: int, count: int) -> Operator:
         peak, dtype = self._device.peak(weights.experts)
         curve = self._device.moe(weights.experts)
         distinct = distinct_experts(ffn.experts, ffn.experts_per_token, tokens * curve.skew)
         share = ffn.expert_parameters / self._ranks
         routed = tokens * ffn.experts_per_token
         width = 2 * self._model.hidden + ffn.matrices * ffn.expert_intermediate / self._ranks
-        hbm_bytes = distinct * stored_bytes(share, weights.experts, weights.scale_block)
+        hbm_bytes = distinct * self._stored(share, weights.experts)
         hbm_bytes += routed * width * ACTIVATION_BYTES
         parts = experts(curve, routed, distinct, 2 * share, hbm_bytes, peak, self._device.bandwidth)
         return Operator("experts", count, 2 * share * routed * count, hbm_bytes * count, parts.times(count), dtype)

@@ -14,8 +14,8 @@ from sim.models.spec import (
     DType,
     LatentAttention,
     LinearAttention,
-    ModelSpec,
     MoeFfn,
+    WeightFormat,
 )
 
 
@@ -35,23 +35,27 @@ def split(heads: int, ranks: int) -> int:
 
 
 def attention_gemms(
-    attention: Attention | LatentAttention | LinearAttention, model: ModelSpec, ranks: int
+    attention: Attention | LatentAttention | LinearAttention, weights: WeightFormat, hidden: int, ranks: int
 ) -> tuple[Gemm, ...]:
     """Projections around one layer's attention."""
-    hidden, dtype = model.hidden, model.weights.attention
+    dtype, out_dtype = weights.attention, weights.attention_out or weights.attention
     if isinstance(attention, Attention):
         heads = split(attention.query_heads, ranks)
         key_value = 0 if attention.shares_kv else split(attention.kv_heads, ranks)
         queries = heads * attention.head_dim * (2 if attention.output_gate else 1)
-        columns = queries + key_value * (attention.head_dim + attention.value_head_dim)
+        value_dim = 0 if attention.keys_are_values else attention.value_head_dim
+        columns = queries + key_value * (attention.head_dim + value_dim)
         return (
             Gemm("qkv", columns, hidden, dtype),
-            Gemm("attention out", hidden, heads * attention.value_head_dim, dtype),
+            Gemm("attention out", hidden, heads * attention.value_head_dim, out_dtype),
         )
     if isinstance(attention, LatentAttention):
-        return _latent_gemms(attention, hidden, dtype, ranks)
-    share = attention.projection_parameters / hidden / ranks
-    return (Gemm(f"{attention.kind} projections", share, hidden, dtype),)
+        out = Gemm("attention out", hidden, split(attention.query_heads, ranks) * attention.value_head_dim, out_dtype)
+        return (*_latent_gemms(attention, hidden, dtype, ranks), out)
+    outward = attention.heads * attention.value_dim / ranks
+    inward = attention.projection_parameters / hidden / ranks - outward
+    kind = attention.kind
+    return (Gemm(f"{kind} in", inward, hidden, dtype), Gemm(f"{kind} out", hidden, outward, out_dtype))
 
 
 def _latent_gemms(attention: LatentAttention, hidden: int, dtype: DType, ranks: int) -> tuple[Gemm, ...]:
@@ -68,7 +72,6 @@ def _latent_gemms(attention: LatentAttention, hidden: int, dtype: DType, ranks: 
         inner = attention.query_lora_rank or hidden
         gemms.append(Gemm("index query", attention.index_heads * attention.index_head_dim, inner, dtype))
         gemms.append(Gemm("index key", attention.index_head_dim, hidden, dtype))
-    gemms.append(Gemm("attention out", hidden, heads * attention.value_head_dim, dtype))
     return tuple(gemms)
 
 
@@ -78,9 +81,8 @@ def dense_gemms(intermediate: int, matrices: int, hidden: int, dtype: DType, ran
     return (Gemm(f"{name} up", (matrices - 1) * width, hidden, dtype), Gemm(f"{name} down", hidden, width, dtype))
 
 
-def ffn_gemms(ffn: DenseFfn | MoeFfn, model: ModelSpec, ranks: int) -> tuple[Gemm, ...]:
+def ffn_gemms(ffn: DenseFfn | MoeFfn, weights: WeightFormat, hidden: int, ranks: int) -> tuple[Gemm, ...]:
     """What every token passes: the dense block, or the router and the shared experts."""
-    weights, hidden = model.weights, model.hidden
     if isinstance(ffn, DenseFfn):
         return dense_gemms(ffn.intermediate, ffn.matrices, hidden, weights.dense_ffn, ranks, "mlp")
     router = Gemm("router", ffn.experts, hidden, weights.router)

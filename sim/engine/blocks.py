@@ -20,22 +20,23 @@ class Block:
 
 
 class BlockPool:
-    """``usable`` blocks, shared by all requests of one engine.
+    """``usable`` blocks, shared by all requests of one engine; None: as many as anyone asks for.
 
-    With ``caching`` off blocks are a count. ``unhashed_first``: freed blocks without a key go to the front of the queue
-    (vLLM since 0.25); before, to its tail like all others.
+    ``unhashed_first``: freed blocks without a key go to the front of the queue (vLLM since 0.25); before, to its tail
+    like all others.
     """
 
-    def __init__(self, usable: int | None, *, caching: bool, unhashed_first: bool) -> None:
+    def __init__(self, usable: int | None, *, unhashed_first: bool) -> None:
         self.usable = usable
-        self.caching = caching
         self._unhashed_first = unhashed_first
         self._blank = usable if usable is not None else 1 << 62
         """Free blocks without a key at the front of the queue."""
         self._queue: OrderedDict[Block, None] = OrderedDict()
         """Free blocks behind them, next first."""
-        self._cached: dict[int, list[Block]] = {}
-        """Live copies of each key, oldest first."""
+        self._oldest: dict[int, Block] = {}
+        """The copy of each key that is hit: the first that was registered and is still there."""
+        self._later: dict[int, list[Block]] = {}
+        """Further copies, oldest first: equal blocks are not merged."""
 
     @property
     def free(self) -> int:
@@ -46,7 +47,7 @@ class BlockPool:
         return 0 if self.usable is None else self.usable - self.free
 
     def take_count(self, count: int) -> None:
-        """Take blocks without caching; the caller has checked that they are free."""
+        """Take blocks that nothing will be cached in; the caller has checked that they are free."""
         self._blank -= count
 
     def give_count(self, count: int) -> None:
@@ -60,7 +61,8 @@ class BlockPool:
         taken = [Block() for _ in range(blank)]
         for _ in range(count - blank):
             block, _ = self._queue.popitem(last=False)
-            self._evict(block)
+            if block.key is not None:
+                self._evict(block, block.key)
             block.holders = 1
             taken.append(block)
         return taken
@@ -79,20 +81,12 @@ class BlockPool:
     def register(self, block: Block, key: int) -> None:
         """A block is (scheduled to be) full: others may hit it from now on."""
         block.key = key
-        copies = self._cached.get(key)
-        if copies is None:
-            self._cached[key] = [block]
-        else:
-            copies.append(block)
+        if self._oldest.setdefault(key, block) is not block:
+            self._later.setdefault(key, []).append(block)
 
     def cached(self, key: int) -> Block | None:
         """The oldest live copy of a key."""
-        copies = self._cached.get(key)
-        return copies[0] if copies else None
-
-    def unheld(self, blocks: list[Block]) -> int:
-        """How many of these cached blocks lie in the free queue."""
-        return sum(not block.holders for block in blocks)
+        return self._oldest.get(key)
 
     def hold(self, blocks: list[Block]) -> None:
         """A request shares cached blocks: free ones leave the queue, which is how a hit refreshes them."""
@@ -101,11 +95,20 @@ class BlockPool:
                 del self._queue[block]
             block.holders += 1
 
-    def _evict(self, block: Block) -> None:
-        if block.key is None:
-            return
-        copies = self._cached[block.key]
-        copies.remove(block)
-        if not copies:
-            del self._cached[block.key]
+    def _evict(self, block: Block, key: int) -> None:
         block.key = None
+        later = self._later.get(key)
+        if later is None:
+            del self._oldest[key]
+            return
+        if self._oldest[key] is block:
+            self._oldest[key] = later.pop(0)
+        else:
+            later.remove(block)
+        if not later:
+            del self._later[key]
+
+
+def unheld(blocks: list[Block]) -> int:
+    """How many of these cached blocks lie in the free queue."""
+    return sum(not block.holders for block in blocks)

@@ -46,8 +46,11 @@ def replay(trace: Mapping[str, Any]) -> Difference | None:
     config = trace["config"]
     if config.get("speculative") is not None:
         raise UnsupportedTrace("speculative decoding is not built yet\n  cure: replay traces without it")
-    if config["kv_groups"] != [{"type": "full"}]:
-        raise UnsupportedTrace("sliding-window KV groups are not built yet\n  cure: replay traces of full attention")
+    unknown = sorted({group["type"] for group in config["kv_groups"]} - {"full", "swa"})
+    if unknown:
+        raise UnsupportedTrace(
+            f"KV groups of type {unknown[0]} are not built yet\n  cure: replay traces of full or swa groups"
+        )
     engine = VllmV1(rules_for("vllm", trace["vllm_version"]), settings_of(config))
     return _Replay(engine, trace).run()
 
@@ -69,6 +72,7 @@ def settings_of(config: Mapping[str, Any]) -> EngineSettings:
         async_scheduling=config["async_scheduling"],
         reserve_full_prompt=config["scheduler_reserve_full_isl"],
         watermark=config["watermark"],
+        kv_groups=tuple(group.get("sliding_window") for group in config["kv_groups"]),
     )
 
 

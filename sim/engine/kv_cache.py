@@ -1,11 +1,21 @@
-"""KV blocks of requests: prefix hits, growth, and release."""
+"""KV blocks of requests when every layer keeps every token: prefix hits, growth, and release."""
 
 from __future__ import annotations
 
-from sim.engine.blocks import Block, BlockPool
-from sim.engine.prompts import block_keys
+from itertools import islice
+from typing import NamedTuple
+
+from sim.engine.blocks import Block, BlockPool, unheld
+from sim.engine.prompts import full_block_keys
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
+
+
+class Hit(NamedTuple):
+    """A cached prefix of ``tokens``, with the blocks that a request would share, per KV group."""
+
+    tokens: int
+    groups: tuple[list[Block], ...]
 
 
 class KvCache:
@@ -15,68 +25,86 @@ class KvCache:
     for others to hit when its last one is.
     """
 
+    windowed = False
+
     def __init__(self, settings: EngineSettings, *, unhashed_first: bool) -> None:
         self.block_tokens = settings.block_tokens
         self.caching = settings.prefix_caching and settings.kv_blocks is not None
         usable = None if settings.kv_blocks is None else settings.kv_blocks - 1
-        self.pool = BlockPool(usable, caching=self.caching, unhashed_first=unhashed_first)
+        self.pool = BlockPool(usable, unhashed_first=unhashed_first)
         self._watermark = int(settings.watermark * (settings.kv_blocks or 0))
         self._reserve_full_prompt = settings.reserve_full_prompt
 
-    def hit(self, request: Request) -> list[Block]:
-        """The longest cached prefix; the last known token is always computed anew."""
-        if not self.caching:
-            return []
-        blocks: list[Block] = []
-        keys = request.keys
-        for index in range((request.known_tokens - 1) // self.block_tokens):
-            block = self.pool.cached(keys[index] if index < len(keys) else self._key(request, index))
-            if block is None:
-                break
-            blocks.append(block)
-        return blocks
+    def longest_computed_tokens(self) -> int | None:
+        """Tokens that one request can have computed when it has the pool for itself; None: no limit."""
+        return None if self.pool.usable is None else self.pool.usable * self.block_tokens
 
-    def admit(self, request: Request, hit: list[Block], tokens: int, *, others_running: bool) -> bool:
+    def hit(self, request: Request) -> Hit:
+        """The longest cached prefix; the last known token is always computed anew."""
+        blocks: list[Block] = []
+        if self.caching:
+            most = (request.known_tokens - 1) // self.block_tokens
+            for key in islice(full_block_keys(request, self.block_tokens, most), most):
+                block = self.pool.cached(key)
+                if block is None:
+                    break
+                blocks.append(block)
+        return Hit(len(blocks) * self.block_tokens, (blocks,))
+
+    def admit(self, request: Request, hit: Hit, tokens: int, *, others_running: bool) -> bool:
         """Give a waiting request its hit and the blocks of its first ``tokens``; False if they do not fit.
 
         With ``reserve_full_prompt`` all its known tokens must fit, though only the first are given blocks.
         """
-        hit_tokens = len(hit) * self.block_tokens
-        chunk_end = hit_tokens + tokens
-        checked_tokens = max(request.known_tokens, chunk_end) if self._reserve_full_prompt else chunk_end
-        needed = self._blocks(checked_tokens) - len(hit) + self.pool.unheld(hit)
+        blocks = hit.groups[0]
+        end = hit.tokens + tokens
+        must_fit = max(request.known_tokens, end) if self._reserve_full_prompt else end
+        needed = self._blocks(must_fit) - len(blocks) + unheld(blocks)
         if needed + (self._watermark if others_running else 0) > self.pool.free:
             return False
-        fresh = self._blocks(chunk_end) - len(hit)
+        fresh = self._blocks(end) - len(blocks)
+        request.block_count = len(blocks) + fresh
         if self.caching:
-            self.pool.hold(hit)
-            request.blocks = hit + self.pool.take(fresh)
-            request.registered_blocks = len(hit)
+            self.pool.hold(blocks)
+            request.blocks = blocks + self.pool.take(fresh)
+            request.registered_blocks = len(blocks)
+            self.register(request, min(end, request.known_tokens))
         else:
             self.pool.take_count(fresh)
-        request.block_count = len(hit) + fresh
+            request.visit_at = request.block_count * self.block_tokens + 1
         return True
 
-    def grow(self, request: Request, computed_tokens: int) -> bool:
-        """Blocks for a running request up to ``computed_tokens``; False if they are not free."""
-        fresh = self._blocks(computed_tokens) - request.block_count
+    def extend(self, request: Request, end: int) -> bool:
+        """Blocks for a running request's first ``end`` tokens; False if they are not free.
+
+        There is nothing to do below ``request.visit_at``. What gets full is registered at once: a prompt admitted in
+        this very step already hits it.
+        """
+        fresh = self._blocks(end) - request.block_count
         if fresh > 0:
             if fresh > self.pool.free:
                 return False
+            request.block_count += fresh
             if self.caching:
                 request.blocks += self.pool.take(fresh)
             else:
                 self.pool.take_count(fresh)
-            request.block_count += fresh
+        if self.caching:
+            self.register(request, min(end, request.known_tokens))
+        else:
+            request.visit_at = request.block_count * self.block_tokens + 1
         return True
 
     def register(self, request: Request, tokens: int) -> None:
         """Blocks filled by the first ``tokens`` may be hit from now on."""
         full = tokens // self.block_tokens
-        while request.registered_blocks < full:
-            index = request.registered_blocks
-            self.pool.register(request.blocks[index], self._key(request, index))
-            request.registered_blocks += 1
+        if full > request.registered_blocks:
+            keys = full_block_keys(request, self.block_tokens, full)
+            for index in range(request.registered_blocks, full):
+                self.pool.register(request.blocks[index], keys[index])
+            request.registered_blocks = full
+        request.register_at = (request.registered_blocks + 1) * self.block_tokens
+        request.visit_at = min(request.register_at, request.block_count * self.block_tokens + 1)
 
     def release(self, request: Request) -> None:
         """Free all blocks of a request."""
@@ -90,11 +118,3 @@ class KvCache:
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)
-
-    def _key(self, request: Request, index: int) -> int:
-        keys = request.keys
-        if request.key_source is None:
-            request.key_source = block_keys(request, self.block_tokens)
-        while len(keys) <= index:
-            keys.append(next(request.key_source))
-        return keys[index]

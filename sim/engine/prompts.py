@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from sim.engine.request import Request
 
 MANY_TOKENS = 1 << 62
 
 
-def block_keys(request: Request, block_tokens: int) -> Iterator[int]:
-    """Keys of a request's full blocks, one after another: equal keys mean equal tokens from the start.
+def full_block_keys(request: Request, block_tokens: int, blocks: int) -> list[int]:
+    """At least the keys of a request's first ``blocks`` blocks; they are made once, and only as far as asked for.
 
-    A key hashes the parent's key and the pieces the block covers, as vLLM chains its block hashes; 64 bits, so two of
-    ten million cached blocks collide with a chance of about 1e-5. After the prompt comes the segment
-    ``o:<request_id>``.
+    Equal keys mean equal tokens from the start, as vLLM chains its block hashes; 64 bits, so two of ten million cached
+    blocks collide with a chance of about 1e-5.
     """
+    keys = request.keys
+    if len(keys) < blocks:
+        if request.key_source is None:
+            request.key_source = _block_keys(request, block_tokens)
+        keys.extend(islice(request.key_source, blocks - len(keys)))
+    return keys
+
+
+def _block_keys(request: Request, block_tokens: int) -> Iterator[int]:
+    """Each key hashes the parent's key and the pieces that its block covers; after the prompt comes the output."""
     pieces = request.prompt or ((f"p:{request.request_id}", request.prompt_tokens),)
     parent = 0
     content: list[tuple[str, int, int]] = []
@@ -23,6 +33,11 @@ def block_keys(request: Request, block_tokens: int) -> Iterator[int]:
     for segment, length in (*pieces, (f"o:{request.request_id}", MANY_TOKENS)):
         start = 0
         while start < length:
+            if not content and length - start >= block_tokens:
+                parent = hash((parent, segment, start))
+                yield parent
+                start += block_tokens
+                continue
             taken = min(missing, length - start)
             content.append((segment, start, taken))
             start += taken

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sim.engine.blocks import Block
+    from sim.engine.window_cache import Held
 
 
 class Status(Enum):
@@ -36,19 +37,25 @@ class Request:
         "block_count",
         "blocks",
         "computed_tokens",
+        "final_tokens",
+        "held",
+        "in_flight_tokens",
         "key_source",
         "keys",
         "known_tokens",
         "max_output_tokens",
+        "most_computed_tokens",
         "order",
         "output_tokens",
         "placeholders",
         "priority",
         "prompt",
         "prompt_tokens",
+        "register_at",
         "registered_blocks",
         "request_id",
         "status",
+        "visit_at",
     )
 
     def __init__(
@@ -79,11 +86,23 @@ class Request:
         self.computed_tokens = 0
         self.placeholders = 0
         """Tokens scheduled whose value is still in flight (asynchronous scheduling)."""
+        self.in_flight_tokens = 0
+        """Tokens of steps that are not completed; followed only where windows wait for them."""
+        self.final_tokens = prompt_tokens + output_tokens
+        """It ends when it knows this many; its engine lowers it to ``max_model_len``."""
+        self.most_computed_tokens = prompt_tokens + self.max_output_tokens - 1
+        """No step goes further: the last token it may sample is never computed. Lowered by its engine too."""
         self.block_count = 0
         self.blocks: list[Block] = []
         """Held blocks in order, with prefix caching; without, ``block_count`` is all there is."""
+        self.held: list[Held] = []
+        """Held blocks per group of layers, where the model has windows."""
         self.registered_blocks = 0
         """Leading blocks that others may hit."""
+        self.register_at = 0
+        """Tokens at which the next block is full."""
+        self.visit_at = 0
+        """A step that ends below this many tokens changes nothing about its blocks."""
         self.keys: list[int] = []
         self.key_source: Iterator[int] | None = None
         """Yields the keys of further full blocks."""

@@ -27,6 +27,9 @@ class EngineSettings:
     reserve_full_prompt: bool = True
     watermark: float = 0.0
     max_active_sequences: int | None = None
+    kv_groups: tuple[int | None, ...] = (None,)
+    """The block tables that layers share: full attention (None) or a sliding window in tokens. All take from one pool,
+    a block of each being equally large."""
 
 
 class Resolved(NamedTuple):

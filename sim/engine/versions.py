@@ -64,6 +64,8 @@ class EngineRules:
     """The long-prefill threshold applies only when more than one request is waiting or running."""
     unfitting_prompt_is_set_aside: bool
     """Without chunked prefill, a prompt above the budget is skipped; in later versions it ends admission."""
+    windows_wait_for_steps: bool
+    """Blocks out of a sliding window are freed when the steps in flight that may still read them are completed."""
     async_scheduling: bool
     gpu_memory_utilization: float
     graphs_counted_in_memory: bool
@@ -83,6 +85,7 @@ V0_9 = EngineRules(
     self_preemption_ends_step=True,
     lone_request_ignores_threshold=False,
     unfitting_prompt_is_set_aside=True,
+    windows_wait_for_steps=False,
     async_scheduling=False,
     gpu_memory_utilization=0.9,
     graphs_counted_in_memory=False,
@@ -99,6 +102,7 @@ V0_32 = replace(
     budget_returns=True,
     lone_request_ignores_threshold=True,
     unfitting_prompt_is_set_aside=False,
+    windows_wait_for_steps=True,
     batch_defaults=(HUGE, replace(LARGE, excludes=("a100", "gb10")), SMALL),
 )
 V0_33 = replace(V0_32, version="0.33", self_preemption_ends_step=False)
@@ -111,6 +115,8 @@ def rules_for(name: str, version: str | None) -> EngineRules:
 
     Raises RidgelineError for versions below the first record, whose scheduler (V0) is another one.
     """
+    if name != "vllm":
+        raise RidgelineError(f"engine {name} has no record of rules\n  cure: use vllm")
     if version is None or not version.strip():
         return VLLM[-1]
     wanted = _numbers(name, version)

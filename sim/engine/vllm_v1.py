@@ -14,7 +14,11 @@ from sim.engine.queues import FcfsQueue, PriorityQueue, WaitingQueue
 from sim.engine.request import Request, Status
 from sim.engine.settings import EngineSettings
 from sim.engine.versions import EngineRules
-from sim.engine.worklist import Worklist
+from sim.engine.window_cache import WindowCache
+from sim.engine.worklist import step_work
+from sim.work import PrefillChunk
+
+RUNNING, PREEMPTED = Status.RUNNING, Status.PREEMPTED
 
 
 class VllmV1:
@@ -25,7 +29,7 @@ class VllmV1:
         self.steps_in_flight = 2 if settings.async_scheduling else 1
         self.prefix_queries = 0
         self.prefix_hits = 0
-        self.cache = KvCache(settings, unhashed_first=rules.unhashed_blocks_first)
+        self.cache = _cache(rules, settings)
         self.waiting: WaitingQueue = PriorityQueue() if settings.policy == "priority" else FcfsQueue()
         self.running: list[Request] = []
         self._rules = rules
@@ -50,14 +54,14 @@ class VllmV1:
         return self.cache.pool.used
 
     def longest_request_tokens(self) -> int | None:
-        """A request of P + O tokens holds P + O - 1 at its end; asynchronous steps take blocks one token ahead."""
-        usable = self.cache.pool.usable
-        if usable is None:
-            return None
-        return usable * self.cache.block_tokens + (0 if self.settings.async_scheduling else 1)
+        """A request of P + O tokens computes P + O - 1; asynchronous steps take blocks one token ahead."""
+        longest = self.cache.longest_computed_tokens()
+        return longest if longest is None or self.settings.async_scheduling else longest + 1
 
     def add(self, request: Request) -> None:
         """A request arrives."""
+        request.final_tokens = min(request.final_tokens, self.settings.max_model_len)
+        request.most_computed_tokens = min(request.most_computed_tokens, self.settings.max_model_len - 1)
         self.waiting.add(request)
 
     def abort(self, request: Request) -> None:
@@ -81,103 +85,102 @@ class VllmV1:
         """Apply a step's result: one new token for every request that sampled, and the end of those that are done."""
         emitted: list[Request] = []
         finished: list[Request] = []
-        asynchronous = self.settings.async_scheduling
-        max_model_len = self.settings.max_model_len
+        asynchronous, caching = self.settings.async_scheduling, self.cache.caching
+        if asynchronous and self.cache.windowed:
+            for request, tokens in plan.scheduled:
+                request.in_flight_tokens -= tokens
         for request in plan.sampled:
-            if request.status is Status.FINISHED or request.status is Status.ABORTED:
+            if request.status is not RUNNING and request.ended:
                 continue
-            request.known_tokens += 1
+            request.known_tokens = known = request.known_tokens + 1
             emitted.append(request)
-            done = (
-                request.known_tokens - request.prompt_tokens >= request.output_tokens
-                or request.known_tokens >= max_model_len
-            )
             if asynchronous:
                 request.placeholders -= 1
-                if self.cache.caching and request.status is Status.RUNNING:
-                    self.cache.register(request, request.computed_tokens - request.placeholders)
-            if done:
+                if caching and request.status is RUNNING:
+                    settled = request.computed_tokens - request.placeholders
+                    if settled >= request.register_at:
+                        self.cache.register(request, settled)
+            if known >= request.final_tokens:
                 finished.append(request)
                 self._end(request)
         if finished:
-            self.running = [request for request in self.running if request.status is Status.RUNNING]
+            self.running = [request for request in self.running if request.status is RUNNING]
         return Outcome(emitted, finished)
 
     def _end(self, request: Request) -> None:
-        if request.status is Status.RUNNING:
+        if request.status is RUNNING:
             self.cache.release(request)
         else:
             self.waiting.remove(request)
         request.status = Status.FINISHED
 
-    def _threshold(self) -> int | None:
-        """Most tokens one request may get in this step, besides the budget."""
+    def _threshold(self) -> int:
+        """Most tokens one request may get in this step, whatever budget is left."""
         settings, present = self.settings, len(self.running) + len(self.waiting)
         if self._rules.lone_request_ignores_threshold and present <= 1:
-            return None
+            return settings.max_model_len
         threshold = settings.long_prefill_threshold
         if settings.adaptive_long_prefill:
-            threshold = max(threshold, settings.max_batched_tokens // present)
-        return threshold or None
+            threshold = max(threshold, settings.max_batched_tokens // max(present, 1))
+        return threshold or settings.max_model_len
 
     def _schedule_running(self, step: _Step) -> None:
-        running, scheduled = self.running, step.scheduled
-        last_position = self.settings.max_model_len - 1
-        block_tokens = self.cache.block_tokens
-        index = 0
-        while index < len(running) and step.budget > 0:
-            request = running[index]
-            index += 1
+        """Running requests, in list order: what is known and not computed, as far as budget and blocks allow."""
+        scheduled, preempted = step.scheduled, step.preempted
+        for request in self.running:
+            if preempted and request.status is PREEMPTED:
+                continue
             computed = request.computed_tokens
             tokens = request.known_tokens + request.placeholders - computed
-            if request.placeholders and self._ends_in_flight(request):
-                continue
             if tokens != 1:
-                tokens = min(tokens, step.threshold or tokens, step.budget)
-            tokens = min(tokens, last_position - computed)
+                tokens = min(tokens, step.threshold, step.budget)
+            end = computed + tokens
+            if end > request.most_computed_tokens:
+                end = request.most_computed_tokens
+                tokens = end - computed
             if tokens <= 0:
                 continue
-            if computed + tokens > request.block_count * block_tokens:
-                index -= 1
-                index, fits = self._make_room(step, request, computed + tokens, index)
-                if not fits:
-                    if self._priority and not self._rules.self_preemption_ends_step:
-                        continue
-                    break
-                index += 1
-            scheduled[request] = tokens
+            if end >= request.visit_at and not self._make_room(step, request, end):
+                if self._priority and not self._rules.self_preemption_ends_step:
+                    continue
+                break
+            scheduled.append((request, tokens))
             step.budget -= tokens
+            if step.budget <= 0:
+                break
+        if preempted:
+            self.running = [request for request in self.running if request.status is RUNNING]
 
-    def _ends_in_flight(self, request: Request) -> bool:
-        """The cap is reached by what is in flight: no extra step is scheduled."""
-        return request.computed_tokens + 2 - request.placeholders >= request.prompt_tokens + request.max_output_tokens
-
-    def _make_room(self, step: _Step, request: Request, computed_tokens: int, index: int) -> tuple[int, bool]:
-        """Preempt until the request's blocks fit, or it was the victim itself; returns its place in the list."""
-        while not self.cache.grow(request, computed_tokens):
+    def _make_room(self, step: _Step, request: Request, end: int) -> bool:
+        """Preempt until the request's blocks fit; False if it was the victim itself."""
+        while not self.cache.extend(request, end):
             victim = self._victim()
-            place = self.running.index(victim) if self._priority else len(self.running) - 1
-            del self.running[place]
-            if victim in step.scheduled:
-                tokens = step.scheduled.pop(victim)
-                if self._rules.budget_returns:
-                    step.budget += tokens
-            if place < index:
-                index -= 1
+            if self._priority:
+                self._take_back(step, victim)
             self._preempt(step, victim)
             if victim is request:
-                return index, False
-        return index, True
+                return False
+        return True
 
     def _victim(self) -> Request:
+        """The last running request (fcfs), or the least important one (priority)."""
         if self._priority:
-            return max(self.running, key=lambda request: (request.priority, request.order))
-        return self.running[-1]
+            candidates = (request for request in self.running if request.status is RUNNING)
+            return max(candidates, key=lambda request: (request.priority, request.order))
+        return next(request for request in reversed(self.running) if request.status is RUNNING)
+
+    def _take_back(self, step: _Step, victim: Request) -> None:
+        """A victim that had its turn in this step loses it again."""
+        for index, (request, tokens) in enumerate(step.scheduled):
+            if request is victim:
+                del step.scheduled[index]
+                step.budget += tokens if self._rules.budget_returns else 0
+                return
 
     def _preempt(self, step: _Step, victim: Request) -> None:
         self.cache.release(victim)
         victim.computed_tokens = 0
-        victim.status = Status.PREEMPTED
+        victim.status = PREEMPTED
         self.waiting.put_back(victim)
         step.preempted.append(victim)
 
@@ -187,9 +190,7 @@ class VllmV1:
         while len(waiting) and step.budget > 0 and len(self.running) < self._most_running:
             request = waiting.head()
             hit = self.cache.hit(request)
-            hit_tokens = len(hit) * self.cache.block_tokens
-            tokens = request.known_tokens - hit_tokens
-            tokens = min(tokens, step.threshold or tokens)
+            tokens = min(request.known_tokens - hit.tokens, step.threshold)
             if tokens > step.budget and not self.settings.chunked_prefill:
                 if not self._rules.unfitting_prompt_is_set_aside:
                     break
@@ -199,43 +200,48 @@ class VllmV1:
             if not self.cache.admit(request, hit, tokens, others_running=bool(self.running)):
                 break
             waiting.pop()
-            self._start(step, request, tokens, hit_tokens)
+            self._start(step, request, tokens, hit.tokens)
         for request in reversed(set_aside):
             waiting.put_back(request)
 
     def _start(self, step: _Step, request: Request, tokens: int, hit_tokens: int) -> None:
-        resumed = request.status is Status.PREEMPTED
+        resumed = request.status is PREEMPTED
         if self.cache.caching and not resumed:
             self.prefix_queries += request.known_tokens
             self.prefix_hits += hit_tokens
-        request.status = Status.RUNNING
+        request.status = RUNNING
         request.computed_tokens = hit_tokens
         self.running.append(request)
         step.admitted.append((request, hit_tokens, resumed))
-        step.scheduled[request] = tokens
+        step.scheduled.append((request, tokens))
         step.budget -= tokens
-        if self.cache.caching:
-            # Registered at once: an equal prompt admitted in this very step already hits it.
-            self.cache.register(request, min(hit_tokens + tokens, request.known_tokens))
 
     def _commit(self, step: _Step) -> Plan:
-        """The step is decided: count its tokens as computed before it runs."""
-        work = Worklist(self._windows)
+        """The step is decided: count its tokens as computed before it runs.
+
+        A decode is one token of a request that has sampled before, and samples again; all else is a prefill chunk.
+        """
         sampled: list[Request] = []
-        caching, asynchronous = self.cache.caching, self.settings.async_scheduling
-        for request, tokens in step.scheduled.items():
+        decode_contexts: list[int] = []
+        chunks: list[PrefillChunk] = []
+        asynchronous = self.settings.async_scheduling
+        for request, tokens in step.scheduled:
             before = request.computed_tokens
+            request.computed_tokens = end = before + tokens
             known = request.known_tokens + request.placeholders
-            request.computed_tokens = computed = before + tokens
-            samples = computed == known
-            if samples:
+            if end == known:
                 sampled.append(request)
-            work.add(tokens, before, samples=samples, decode=known > request.prompt_tokens)
-            if caching and computed // self.cache.block_tokens > request.registered_blocks:
-                self.cache.register(request, min(computed, request.known_tokens))
-            if asynchronous and samples:
-                request.placeholders += 1
-        return Plan(list(step.scheduled.items()), step.admitted, step.preempted, sampled, work.step_work())
+                if asynchronous:
+                    request.placeholders += 1
+                if tokens == 1 and known > request.prompt_tokens:
+                    decode_contexts.append(end)
+                    continue
+            chunks.append(PrefillChunk(tokens, before))
+        if asynchronous and self.cache.windowed:
+            for request, tokens in step.scheduled:
+                request.in_flight_tokens += tokens
+        work = step_work(chunks, decode_contexts, self._windows, len(sampled))
+        return Plan(step.scheduled, step.admitted, step.preempted, sampled, work)
 
 
 class _Step:
@@ -243,9 +249,18 @@ class _Step:
 
     __slots__ = ("admitted", "budget", "preempted", "scheduled", "threshold")
 
-    def __init__(self, budget: int, threshold: int | None) -> None:
+    def __init__(self, budget: int, threshold: int) -> None:
         self.budget = budget
         self.threshold = threshold
-        self.scheduled: dict[Request, int] = {}
+        self.scheduled: list[tuple[Request, int]] = []
         self.preempted: list[Request] = []
         self.admitted: list[tuple[Request, int, bool]] = []
+
+
+def _cache(rules: EngineRules, settings: EngineSettings) -> KvCache | WindowCache:
+    """One block table for all layers, or one per group; blocks that never run out need no groups."""
+    if settings.kv_groups == (None,) or settings.kv_blocks is None:
+        return KvCache(settings, unhashed_first=rules.unhashed_blocks_first)
+    return WindowCache(
+        settings, unhashed_first=rules.unhashed_blocks_first, waits_for_steps=rules.windows_wait_for_steps
+    )

@@ -19,13 +19,15 @@ def grouped_attention(
     out_bias: bool = False,
     head_norms: bool = False,
     full_norms: bool = False,
+    each_head_norms: bool = False,
     sinks: bool = False,
     output_gate: bool = False,
     value_is_key: bool = False,
 ) -> Attention:
     """Query, key, value and output projections, and what an architecture adds to them.
 
-    ``head_norms``: Q and K are normalised per head; ``full_norms``: over all heads together. ``value_is_key``: no value
+    ``head_norms``: Q and K are normalised per head; ``full_norms``: over all heads together;
+    ``each_head_norms``: per head, with weights of its own. ``value_is_key``: no value
     projection of its own, though values are cached.
     """
     value_dim = value_head_dim or head_dim
@@ -33,7 +35,7 @@ def grouped_attention(
     keys, values = kv_heads * head_dim, 0 if value_is_key else kv_heads * value_dim
     count = hidden * (queries + keys + values) + heads * value_dim * hidden
     count += (queries + keys + values) * qkv_bias + hidden * out_bias
-    count += 2 * head_dim * head_norms + (heads + kv_heads) * head_dim * full_norms + heads * sinks
+    count += 2 * head_dim * head_norms + (heads + kv_heads) * head_dim * (full_norms or each_head_norms) + heads * sinks
     return Attention(
         query_heads=heads,
         kv_heads=kv_heads,

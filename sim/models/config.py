@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from sim.errors import UnsupportedModel
+from sim.models.dtypes import BITS
 from sim.models.families import DEFAULTS, FAMILIES, TIED_BY_DEFAULT
 from sim.models.families.latent import index_layers
-from sim.models.fields import Fields
+from sim.models.fields import LARGEST, Fields
 from sim.models.quantization import TORCH_DTYPES, plain, with_formats
 from sim.models.schemes import kv_dtype
 from sim.models.spec import DType, ModelSpec
@@ -27,9 +28,10 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> ModelSpec:
     filled = fields.fill(DEFAULTS.get(fields.model_type, {}))
     activation = _activation(fields)
     quantization = fields.outer("quantization_config")
+    if not isinstance(quantization, Mapping | None):
+        raise fields.wrong("quantization_config", quantization, "a table of settings")
     weights, layers = with_formats(quantization, family(fields), activation, name)
     tied = fields.outer("tie_word_embeddings", default=fields.model_type in TIED_BY_DEFAULT)
-    longest = fields.get("max_position_embeddings", "max_sequence_length")
     hidden = fields.count("hidden_size")
     return ModelSpec(
         name=name,
@@ -40,7 +42,7 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> ModelSpec:
         other_parameters=hidden,
         weights=weights,
         activation_dtype=activation,
-        max_positions=longest and fields.count("max_position_embeddings", "max_sequence_length"),
+        max_positions=fields.optional("max_position_embeddings", "max_sequence_length"),
         kv_dtype=kv_dtype(quantization),
         architecture=fields.model_type,
         source=source,
@@ -50,6 +52,11 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> ModelSpec:
 
 def abstract_model(parameters: float, weight_dtype: str) -> ModelSpec:
     """A model known by its size alone: weights, no attention, no KV."""
+    if weight_dtype not in BITS or not 1 <= parameters <= LARGEST:
+        raise UnsupportedModel(
+            f"a model of {parameters:g} parameters in {weight_dtype} cannot be",
+            f"give at least 1 parameter, and one of {', '.join(BITS)}",
+        )
     dtype: DType = weight_dtype  # type: ignore[assignment]
     return ModelSpec(
         name=f"{parameters / 1e9:g}e9 parameters",
@@ -78,7 +85,7 @@ def _activation(fields: Fields) -> DType:
 
 def _notes(fields: Fields, filled: list[str]) -> tuple[str, ...]:
     notes = []
-    if fields.wrapped:
+    if fields.has_towers:
         notes.append("the language model alone: other towers (vision, audio) are not counted")
     if fields.get("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"):
         notes.append("multi-token-prediction layers are not counted")

@@ -11,7 +11,7 @@ SCALE_BITS_PER_WEIGHT: dict[str, float] = {
     "nvfp4": 8 / 16,  # one FP8 byte per 16 weights; the FP32 scale of the whole tensor does not count
 }
 INT4_GROUP = 128
-"""Weights per scale of int4 formats where the config does not say."""
+"""Weights per scale of int4 formats where nobody says otherwise."""
 SCALE_BITS, ZERO_POINT_BITS = 16, 4
 
 
@@ -22,11 +22,11 @@ def bytes_per_element(dtype: str) -> float:
 
 def stored_bytes(elements: float, dtype: DType, scale_block: int | None = None, *, zero_points: bool = False) -> float:
     """Bytes of a weight tensor with its scales. ``scale_block``: int4 group size (weights per scale) or the edge of
-    the square that shares an FP32 scale (fp8). Scales per tensor or per row (fp8, int8) are too few to count.
+    the square that shares an FP32 scale (fp8); None: one per tensor or per row, too few to count.
     """
     bits = float(BITS[dtype]) + SCALE_BITS_PER_WEIGHT.get(dtype, 0.0)
-    if dtype == "int4":
-        bits += (SCALE_BITS + ZERO_POINT_BITS * zero_points) / (scale_block or INT4_GROUP)
+    if dtype == "int4" and scale_block:
+        bits += (SCALE_BITS + ZERO_POINT_BITS * zero_points) / scale_block
     if dtype == "fp8" and scale_block:
         bits += 32 / scale_block**2
     return elements * bits / 8

@@ -9,8 +9,9 @@ from sim.errors import UnsupportedModel
 
 INNER = ("text_config", "llm_config", "language_config")
 """Where multimodal wrappers keep their language model."""
-LARGEST = 10**12
-"""Of any count in a config: more is an accident."""
+TOWERS = ("vision_config", "audio_config")
+LARGEST = 10**15
+"""Of any count: more is an accident."""
 
 
 class Fields:
@@ -19,7 +20,7 @@ class Fields:
     def __init__(self, config: Mapping[str, Any], name: str) -> None:
         inner = next((config[key] for key in INNER if isinstance(config.get(key), Mapping)), None)
         self.name = name
-        self.wrapped = inner is not None
+        self.has_towers = inner is not None or any(isinstance(config.get(key), Mapping) for key in TOWERS)
         self.model_type = str((inner or config).get("model_type") or config.get("model_type") or "")
         self._outer = config
         self._fields: dict[str, Any] = dict(inner) if inner is not None else dict(config)
@@ -54,6 +55,10 @@ class Fields:
             raise self.wrong(names[0], value, "a positive whole number")
         return value
 
+    def optional(self, *names: str) -> int | None:
+        """A whole number above 0, or None where the config leaves it out."""
+        return None if self.get(*names) is None else self.count(*names)
+
     def amount(self, *names: str) -> int:
         """A whole number that may be 0, or left out to mean 0."""
         value = self.get(*names, default=0)
@@ -76,6 +81,21 @@ class Fields:
         if not isinstance(values, list) or len(values) < depth:
             raise self.wrong(name, values, f"a list of {depth} entries, one per layer")
         return values[:depth]
+
+    def words(self, name: str, depth: int, allowed: tuple[str, ...]) -> list[str] | None:
+        """A list with one of the ``allowed`` words per layer; None where the config has none."""
+        values = self.per_layer(name, depth)
+        for value in values or []:
+            if value not in allowed:
+                raise self.wrong(name, value, f"one of {', '.join(allowed)} for {self.model_type}")
+        return values
+
+    def indices(self, name: str) -> list[int]:
+        """A list of layers; empty where the config has none."""
+        values = self.get(name, default=[])
+        if not isinstance(values, list) or not all(isinstance(value, int) for value in values):
+            raise self.wrong(name, values, "a list of layer numbers")
+        return values
 
     def head_dim(self, *, derived: bool = True) -> int:
         """Explicit, or hidden / heads where the architecture derives it and the config leaves it out."""

@@ -23,6 +23,7 @@ from sim.models.spec import (
     WeightFormat,
 )
 
+KV_DTYPES = ("auto", "fp32", "bf16", "fp16", "fp8", "int8")
 INDEX_SCALE_BYTES = 4
 """An FP32 scale beside each cached FP8 index key (DeepSeek-V3.2's indexer in vLLM)."""
 
@@ -161,8 +162,11 @@ def stage_layers(spec: ModelSpec, pipeline_parallel: int, stage: int) -> tuple[i
 def kv_dtype_bytes(kv_dtype: str, spec: ModelSpec) -> float:
     """Bytes of one cached number; ``auto`` is the dtype the model computes in, whatever its weights' dtype.
 
-    A checkpoint that was calibrated for another KV dtype and says so gets it, as in vLLM.
+    A checkpoint that was calibrated for another KV dtype and says so gets it, as in vLLM. Raises UnsupportedModel for a
+    dtype that no cache is kept in.
     """
+    if kv_dtype not in KV_DTYPES:
+        raise UnsupportedModel(f"kv_dtype {kv_dtype} is not known", f"use one of {', '.join(KV_DTYPES)}")
     return bytes_per_element(spec.kv_dtype or spec.activation_dtype if kv_dtype == "auto" else kv_dtype)
 
 

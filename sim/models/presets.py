@@ -28,10 +28,10 @@ def _aliases() -> dict[str, str]:
     return {alias.lower(): name for name, entry in _presets().items() for alias in (name, *entry.get("aliases", []))}
 
 
-def _preset_config(name: str) -> dict[str, Any]:
+def config_of(name: str) -> dict[str, Any]:
     """A preset's own fields, over those of the one it is ``like``."""
     preset = _presets()[name]
-    base = _preset_config(preset["like"]) if "like" in preset else {}
+    base = config_of(preset["like"]) if "like" in preset else {}
     return {**base, **preset.get("config", {})}
 
 
@@ -52,7 +52,7 @@ def load_model(name_or_path: str, base_dir: Path | None = None) -> ModelSpec:
     """
     name = _aliases().get(name_or_path.lower())
     if name is not None:
-        return from_config(_preset_config(name), name, _presets()[name]["source"])
+        return from_config(config_of(name), name, _presets()[name]["source"])
     path = resources.locate(name_or_path, base_dir) or resources.locate(f"{name_or_path}/config.json", base_dir)
     if path is None:
         cure = resources.nearest(name_or_path, preset_names()) + "; or a path to a config.json"

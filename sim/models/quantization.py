@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from sim.errors import UnsupportedModel
+from sim.models.dtypes import INT4_GROUP
 from sim.models.modules import Modules, module_names
 from sim.models.schemes import Scheme, kept_modules, schemes_of
 from sim.models.spec import DType, Layer, ModelSpec, WeightFormat
@@ -41,8 +42,12 @@ def with_formats(
     base = plain(activation)
     if not config:
         return base, tuple(layers)
-    schemes = schemes_of(config, name)
-    kept = Modules(kept_modules(config))
+    try:
+        schemes, kept = schemes_of(config, name), Modules(kept_modules(config))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnsupportedModel(
+            f"{name}: quantization_config cannot be read: {error}", "use the one of the model's own config.json"
+        ) from error
     stored = _stored(layers, schemes, kept)
     common: dict[str, Any] = {}
     for kind in sorted({kind for dtypes in stored for kind in dtypes}):
@@ -71,7 +76,14 @@ def with_weight_dtype(spec: ModelSpec, dtype: str) -> ModelSpec:
     if wanted in UNQUANTIZED:
         return replace(spec, layers=layers, weights=plain(wanted), activation_dtype=wanted)
     base = plain(spec.activation_dtype)
-    weights = replace(base, attention=wanted, dense_ffn=wanted, experts=wanted, shared_experts=wanted)
+    weights = replace(
+        base,
+        attention=wanted,
+        dense_ffn=wanted,
+        experts=wanted,
+        shared_experts=wanted,
+        scale_block=INT4_GROUP if wanted == "int4" else None,
+    )
     return replace(spec, layers=layers, weights=weights)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sim.errors import UnsupportedModel
+from sim.models.dtypes import INT4_GROUP
 from sim.models.modules import Modules
 from sim.models.spec import DType
 
@@ -90,7 +91,7 @@ def _algorithm(config: Mapping[str, Any], algorithm: str, name: str) -> Scheme:
     if dtype is None or "MXFP8" in algorithm:
         raise _unknown(name, algorithm)
     if dtype == "int4":
-        return Scheme(dtype, _size(config.get("group_size")))
+        return Scheme(dtype, _size(config.get("group_size", INT4_GROUP)))
     return Scheme(dtype, FP8_BLOCK if "_PB_" in algorithm else None)
 
 
@@ -119,7 +120,7 @@ def _compressed(weights: Mapping[str, Any], name: str) -> Scheme:
 
 def _integer(config: Mapping[str, Any], name: str, *, zero_points: bool) -> Scheme:
     bits = config.get("bits", config.get("w_bit"))
-    group = config.get("group_size", config.get("q_group_size"))
+    group = config.get("group_size", config.get("q_group_size", INT4_GROUP))
     if bits == 8:
         return Scheme("int8")
     if bits != 4:
@@ -128,7 +129,7 @@ def _integer(config: Mapping[str, Any], name: str, *, zero_points: bool) -> Sche
 
 
 def _size(group: object) -> int | None:
-    """Weights per scale; None for one scale per row (-1) or where the config leaves it out."""
+    """Weights per scale; None for one scale per row (-1)."""
     return group if isinstance(group, int) and group > 0 else None
 
 

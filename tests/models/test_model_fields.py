@@ -1,9 +1,11 @@
 """Fields as configs spell them, and what is missing or wrong: an error that names it and the cure, never a guess."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sim.errors import UnsupportedModel
-from sim.models import from_config, load_model
+from sim.models import from_config, load_model, preset_names, presets
 from sim.models.memory import kv_bytes_per_token, parameters, windows
 from sim.models.spec import DenseFfn, MoeFfn
 
@@ -47,7 +49,7 @@ def test_missing_field_is_named(field):
     assert "config.json" in caught.value.cure
 
 
-@pytest.mark.parametrize("value", [0, -4, 2.5, "32", True, 10**15])
+@pytest.mark.parametrize("value", [0, -4, 2.5, "32", True, 10**16])
 def test_a_count_must_be_a_count(value):
     with pytest.raises(UnsupportedModel, match="num_hidden_layers is"):
         read(LLAMA, num_hidden_layers=value)
@@ -304,3 +306,51 @@ def test_a_window_does_not_shrink_what_it_caches_per_token():
     spec = read(LLAMA, model_type="mistral", sliding_window=1024)
     assert windows(spec) == (1024,)
     assert kv_bytes_per_token(spec, 1, "auto", window=1024) == kv_bytes_per_token(read(LLAMA), 1, "auto", window=None)
+
+
+def test_command_r_plus_normalises_each_head():
+    """Its weights are one vector per head; Command R has none."""
+    without, normed = (read(LLAMA, model_type="cohere", use_qk_norm=asked) for asked in (False, True))
+    assert parameters(normed) - parameters(without) == 4 * (8 + 4) * 32
+
+
+def test_cohere_2_sees_all_in_every_fourth_layer():
+    spec = read(LLAMA, model_type="cohere2", sliding_window=512)
+    assert layer_windows(spec) == [512, 512, 512, None]
+    assert spec.tied_embeddings
+
+
+def test_a_tower_beside_flat_fields_is_said():
+    """Qwen2-VL keeps the language model's fields at the top, beside the vision tower's."""
+    spec = read(LLAMA, model_type="qwen2_vl", vision_config={"depth": 32})
+    assert any("vision" in note for note in spec.notes)
+    assert any("vision" in note for note in load_model("gemma-3-4b").notes)
+
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-4, 300),
+    st.floats(allow_nan=True),
+    st.text(max_size=3),
+    st.lists(st.one_of(st.integers(-1, 9), st.text(max_size=2), st.none()), max_size=130),
+    st.lists(st.lists(st.integers(), max_size=1), min_size=130, max_size=130),
+    st.dictionaries(st.text(max_size=2), st.integers(), max_size=2),
+)
+ANYWHERE = ["layer_types", "quantization_config", "mlp_only_layers", "mlp_layer_types", "torch_dtype", "text_config"]
+
+
+def parameters_or_cure(config):
+    try:
+        return parameters(from_config(config, "made-up", "here"))
+    except UnsupportedModel as error:
+        return error.cure
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(preset_names()), st.data(), JUNK)
+def test_whatever_a_config_holds_it_is_read_or_refused(name, data, junk):
+    """No traceback: a model with parameters, or an UnsupportedModel with a cure."""
+    config = presets.config_of(name)
+    field = data.draw(st.sampled_from([*config, *ANYWHERE]))
+    assert parameters_or_cure({**config, field: junk})

@@ -53,6 +53,7 @@ def compressed(kind, bits, **more):
         ({"quant_method": "fbgemm_fp8"}, "fp8", None, False),
         ({"quant_method": "awq", "bits": 4, "group_size": 64}, "int4", 64, True),
         ({"quant_method": "awq", "w_bit": 4, "q_group_size": 128}, "int4", 128, True),
+        ({"quant_method": "awq", "bits": 4}, "int4", 128, True),
         ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "int4", None, True),
         ({"quant_method": "gptq", "bits": 8, "group_size": 128}, "int8", None, False),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8", None, False),
@@ -84,13 +85,16 @@ def test_formats(quantization, dtype, block, zero_points):
         {"quant_method": "modelopt", "quant_algo": "MXFP8"},
         {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"},
         {"bits": 4},
+        {"quant_method": "compressed-tensors", "config_groups": ["x"]},
+        {"quant_method": "fp8", "ignore": 5},
+        "fp8",
         compressed("float", 6),
     ],
 )
 def test_unknown_formats_are_refused_with_a_cure(quantization):
     with pytest.raises(UnsupportedModel, match="quantization_config") as caught:
         read(quantization=quantization)
-    assert "weight_dtype" in caught.value.cure
+    assert caught.value.cure
 
 
 def test_an_expression_that_cannot_be_read():
@@ -206,6 +210,7 @@ def test_kv_cache_dtype_of_the_checkpoint(quantization, expected):
         ("fp8", None, 8),
         ("fp8", 128, 8 + 32 / 128**2),
         ("int8", None, 8),
+        ("int4", None, 4),
         ("int4", 128, 4.125),
         ("int4", 32, 4.5),
         ("mxfp4", None, 4.25),
@@ -251,9 +256,29 @@ def test_unknown_weight_dtype():
     assert "nvfp4" in caught.value.cure
 
 
-@pytest.mark.parametrize(("dtype", "gb"), [("fp16", 16.0), ("fp8", 8.0), ("int8", 8.0), ("fp32", 32.0)])
+@pytest.mark.parametrize(
+    ("dtype", "gb"), [("fp32", 32.0), ("fp16", 16.0), ("fp8", 8.0), ("int8", 8.0), ("int4", 4.0), ("nvfp4", 4.5)]
+)
 def test_abstract_models_are_their_weights(dtype, gb):
     spec = abstract_model(8e9, dtype)
     assert weight_bytes(spec) == gb * 1e9
     assert weight_bytes_per_gpu(spec, 4) == gb * 1e9 / 4
     assert parameters(spec) == 8_000_000_000
+
+
+@pytest.mark.parametrize(("count", "dtype"), [(8e9, "fp5"), (0, "fp16"), (-8e9, "fp16"), (1e30, "fp16")])
+def test_abstract_models_that_cannot_be(count, dtype):
+    with pytest.raises(UnsupportedModel, match="cannot be"):
+        abstract_model(count, dtype)
+
+
+def test_int4_by_flag_counts_scales_in_groups_of_128():
+    spec = load_model("llama-3.1-8b")
+    linear = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+    assert weight_bytes(with_weight_dtype(spec, "int4")) == weight_bytes(spec) - 2 * linear + linear * 4.125 / 8
+
+
+def test_kv_dtypes_no_cache_is_kept_in():
+    with pytest.raises(UnsupportedModel, match="kv_dtype int3") as caught:
+        kv_dtype_bytes("int3", load_model("llama-3.1-8b"))
+    assert "fp8" in caught.value.cure

@@ -173,3 +173,45 @@ def test_a_blank_section_has_its_defaults(base, load):
         True,
         "roofline",
     )
+
+
+def test_one_wrong_part_of_the_traffic_hides_no_other(base, complaint):
+    """And what is wrong in itself is neither missing nor endless."""
+    text = arrivals(base, "{process: gamma, rate: 8}").replace("requests: 100", "requests: many")
+    message = complaint(text.replace("output_tokens: 64", "output_tokens: {distribution: lognormal, mean: 5}"))
+    assert [line for line in message.splitlines() if line.startswith("w.yaml")] == [
+        "w.yaml:5: traffic.arrivals.cv: gamma needs either cv or burstiness (1 / cv^2)",
+        "w.yaml:6: traffic.requests: 'many' is not a whole number",
+        "w.yaml:8: traffic.output_tokens: lognormal needs either p99 or sigma",
+    ]
+    assert complaint(arrivals(base, "{process: none}").replace("  requests: 100\n", "")).count("cure:") == 1
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "cure"),
+    [
+        ("rate: 8", "rate: 8, cv: 2", "process: poisson takes rate, max_concurrency"),
+        ("rate: 8", "rate: 8, name: x", "process: poisson takes rate, max_concurrency"),
+        ("poisson, rate", "closed, concurency: 4, concurrency", "did you mean concurrency? process: closed takes"),
+        ("512", "{distribution: fixed, value: 5, mean: 5}", "distribution: fixed takes value"),
+        ("seed: 1", "cost: {model: roofline, step_s: 1}", "model: roofline takes efficiency"),
+    ],
+)
+def test_an_unknown_key_is_told_what_the_choice_takes(right, wrong, cure, base, complaint):
+    message = complaint(base.replace(right, wrong))
+    assert ": unknown key\n" in message
+    assert f"\n  cure: {cure}" in message
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("512", "{distribution: lognormal, mean: 100, sigma: 1e300}"),
+        ("seed: 1", "cost: {model: linear, step_s: 1e308}"),
+        ("h100-sxm", "{profile: h100-sxm, hbm_bytes_per_s: 1e-300}"),
+        ("h100-sxm", "{profile: h100-sxm, peak_flops_per_s: {bf16: 1e300}}"),
+    ],
+)
+def test_numbers_beyond_arithmetic_are_refused(right, wrong, base, complaint):
+    message = complaint(base.replace(right, wrong))
+    assert "is more than" in message or "is less than" in message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sim.models.families.delta import hybrid_delta
@@ -14,6 +15,7 @@ from sim.models.families.nemotron import nemotron_h, nemotron_nas
 from sim.models.families.stack import Family
 
 LLAMA = Traits(derived_kv_heads=True)
+COHERE = Traits(derived_kv_heads=True, norms=1, each_head_norms_if_asked=True)
 QWEN2 = Traits(qkv_bias=True, out_bias=False, window_off_by_default=True)
 QWEN3 = Traits(derived_head_dim=False, head_norms=True, window_off_by_default=True)
 GEMMA2 = Traits(derived_head_dim=False, norms=4, full_every=2)
@@ -26,15 +28,23 @@ FAMILIES: dict[str, Family] = {
     "llama": dense(LLAMA),
     "mistral": dense(),
     "phi3": dense(LLAMA),
-    "cohere": dense(Traits(derived_kv_heads=True, norms=1)),
+    "granite": dense(LLAMA),
+    "cohere": dense(COHERE),
+    "cohere2": dense(replace(COHERE, full_every=4)),
     "qwen2": dense(QWEN2),
+    "qwen2_vl": dense(QWEN2),
+    "qwen2_vl_text": dense(QWEN2),
+    "qwen2_5_vl": dense(QWEN2),
+    "qwen2_5_vl_text": dense(QWEN2),
     "qwen3": dense(QWEN3),
+    "qwen3_vl_text": dense(QWEN3),
     "gemma2": dense(GEMMA2),
     "gemma3": dense(GEMMA3),
     "gemma3_text": dense(GEMMA3),
     "mixtral": moe(width_is_intermediate=True),
     "qwen2_moe": moe(QWEN2, shared_gate=True),
     "qwen3_moe": moe(QWEN3),
+    "qwen3_vl_moe_text": moe(QWEN3),
     "gpt_oss": moe(GPT_OSS, width_is_intermediate=True, expert_bias=True, router_bias=True),
     "glm4_moe": moe(GLM4, router_bias=True),
     "minimax_m2": moe(MINIMAX, width_is_intermediate=True, router_bias=True),
@@ -56,7 +66,7 @@ FAMILIES: dict[str, Family] = {
     "nemotron_h": nemotron_h,
     "nemotron-nas": nemotron_nas,
 }
-TIED_BY_DEFAULT = {"gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "cohere"}
+TIED_BY_DEFAULT = {"gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text", "cohere", "cohere2"}
 """Architectures whose embedding tables are one unless the config says otherwise."""
 DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma3_text": {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208},

@@ -43,10 +43,8 @@ def hybrid_delta(fields: Fields) -> Layers:
 
 
 def _full_layers(fields: Fields, depth: int) -> list[bool]:
-    kinds = fields.per_layer("layer_types", depth)
+    kinds = fields.words("layer_types", depth, (GLOBAL, LINEAR))
     if kinds is None:
         interval = fields.count("full_attention_interval")
         return [(index + 1) % interval == 0 for index in range(depth)]
-    if unknown := set(kinds) - {GLOBAL, LINEAR}:
-        raise fields.wrong("layer_types", sorted(map(str, unknown)), f"{LINEAR} or {GLOBAL}")
     return [kind == GLOBAL for kind in kinds]

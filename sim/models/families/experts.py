@@ -47,15 +47,13 @@ def feed_forwards(
 
 def routed_layers(fields: Fields, depth: int) -> list[bool]:
     """Whether each layer routes: by a list of layers, a step, a number of leading dense layers, or exceptions."""
-    kinds = fields.per_layer("mlp_layer_types", depth)
+    kinds = fields.words("mlp_layer_types", depth, ("dense", "sparse"))
     if kinds is not None:
-        if unknown := set(kinds) - {"dense", "sparse"}:
-            raise fields.wrong("mlp_layer_types", sorted(map(str, unknown)), "dense or sparse")
         return [kind == "sparse" for kind in kinds]
     if isinstance(fields.get("moe_layer_freq"), list):
         return [bool(routes) for routes in fields.per_layer("moe_layer_freq", depth) or []]
     first = fields.amount("first_k_dense_replace")
-    never = set(fields.get("mlp_only_layers", default=[]))
+    never = fields.indices("mlp_only_layers")
     if fields.get("decoder_sparse_step") is not None:
         step, offset = fields.count("decoder_sparse_step"), 1
     else:

@@ -28,6 +28,8 @@ class Traits:
     head_norms: bool = False
     head_norms_if_asked: bool = False
     """Q and K are normalised per head where the config has ``use_qk_norm``."""
+    each_head_norms_if_asked: bool = False
+    """As before, with weights of its own for every head (Command R+)."""
     full_norms: bool = False
     sinks: bool = False
     full_every: int | None = None
@@ -88,6 +90,7 @@ def _attentions(fields: Fields, depth: int, traits: Traits) -> list[Attention]:
             qkv_bias=bias if traits.qkv_bias is None else traits.qkv_bias,
             out_bias=bias if traits.out_bias is None else traits.out_bias,
             head_norms=traits.head_norms or (traits.head_norms_if_asked and fields.flag("use_qk_norm")),
+            each_head_norms=traits.each_head_norms_if_asked and fields.flag("use_qk_norm"),
             full_norms=traits.full_norms and fields.flag("use_qk_norm", default=True),
             sinks=traits.sinks,
         )

@@ -22,10 +22,8 @@ def index_layers(fields: Fields, depth: int) -> list[bool]:
     """Layers that run an indexer of their own; the others attend to what the last of these found (arXiv 2603.12201)."""
     if fields.get("index_topk") is None:
         return [False] * depth
-    kinds = fields.per_layer("indexer_types", depth)
+    kinds = fields.words("indexer_types", depth, ("full", "shared"))
     if kinds is not None:
-        if unknown := set(kinds) - {"full", "shared"}:
-            raise fields.wrong("indexer_types", sorted(map(str, unknown)), "full or shared")
         return [kind == "full" for kind in kinds]
     step = fields.count("index_topk_freq", default=1)
     offset = fields.amount("index_skip_topk_offset") if step > 1 else 0
@@ -37,7 +35,7 @@ def _attention(fields: Fields, *, indexed: bool) -> LatentAttention:
     return latent_attention(
         fields.count("hidden_size"),
         fields.count("num_attention_heads"),
-        fields.get("q_lora_rank") and fields.count("q_lora_rank"),
+        fields.optional("q_lora_rank"),
         fields.count("kv_lora_rank"),
         fields.count("qk_rope_head_dim"),
         fields.count("qk_nope_head_dim"),

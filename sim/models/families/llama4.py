@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sim.models.blocks import dense_ffn, grouped_attention, moe_ffn
 from sim.models.families.stack import Layers, stack
-from sim.models.families.windows import is_local, shorter
+from sim.models.families.windows import GLOBAL, LOCAL, shorter
 from sim.models.fields import Fields
 
 GLOBAL_EVERY = 4
@@ -36,9 +36,9 @@ def llama4(fields: Fields) -> Layers:
 
 
 def _chunked(fields: Fields, depth: int) -> list[bool]:
-    kinds = fields.per_layer("layer_types", depth)
+    kinds = fields.words("layer_types", depth, (*LOCAL, GLOBAL))
     if kinds is not None:
-        return [is_local(kind, fields) for kind in kinds]
+        return [kind in LOCAL for kind in kinds]
     flags = fields.per_layer("no_rope_layers", depth) if fields.get("no_rope_layers") else None
     if flags is not None:
         return [bool(flag) for flag in flags]

@@ -10,7 +10,7 @@ GLOBAL = "full_attention"
 
 def shorter(window: int | None, fields: Fields) -> int | None:
     """A window that really cuts something off: one as long as the model's longest context is none."""
-    longest = fields.get("max_position_embeddings")
+    longest = fields.optional("max_position_embeddings")
     return None if window is None or (longest is not None and window >= longest) else window
 
 
@@ -25,7 +25,7 @@ def layer_windows(
     if not fields.flag("use_sliding_window", default=not off_by_default):
         return [None] * depth
     if full_every is None and not has_pattern(fields):
-        window = fields.get("sliding_window") and fields.count("sliding_window")
+        window = fields.optional("sliding_window")
         first = fields.amount("max_window_layers") if off_by_default else 0
         return [shorter(window, fields) if index >= first else None for index in range(depth)]
     local = local_layers(fields, depth, full_every)
@@ -40,19 +40,10 @@ def has_pattern(fields: Fields) -> bool:
 
 def local_layers(fields: Fields, depth: int, full_every: int | None) -> list[bool]:
     """Local or not, layer by layer: as the config says, else all but every ``full_every``-th."""
-    kinds = fields.per_layer("layer_types", depth)
+    kinds = fields.words("layer_types", depth, (*LOCAL, GLOBAL))
     if kinds is not None:
-        return [is_local(kind, fields) for kind in kinds]
+        return [kind in LOCAL for kind in kinds]
     pattern = fields.get("sliding_window_pattern", "_sliding_window_pattern", default=full_every)
     if isinstance(pattern, bool) or not isinstance(pattern, int) or pattern < 1:
         raise fields.wrong("sliding_window_pattern", pattern, "a positive whole number")
     return [(index + 1) % pattern != 0 for index in range(depth)]
-
-
-def is_local(kind: object, fields: Fields) -> bool:
-    """Whether a ``layer_types`` entry is windowed. Raises UnsupportedModel for a kind this architecture has not."""
-    if kind in LOCAL:
-        return True
-    if kind == GLOBAL:
-        return False
-    raise fields.wrong("layer_types", kind, f"one of {', '.join((*LOCAL, GLOBAL))} for {fields.model_type}")

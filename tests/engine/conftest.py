@@ -1,0 +1,89 @@
+"""A small engine that is driven by hand, and says what it did."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import pytest
+
+from sim.engine import EngineSettings, rules_for
+from sim.engine.protocol import Outcome, Plan
+from sim.engine.request import Request
+from sim.engine.vllm_v1 import VllmV1
+
+SMALL = {
+    "max_batched_tokens": 64,
+    "max_sequences": 8,
+    "max_model_len": 256,
+    "block_tokens": 4,
+    "prefix_caching": False,
+}
+
+
+class Log(NamedTuple):
+    """One step, by request name."""
+
+    scheduled: dict[str, int]
+    cached: dict[str, int]
+    preempted: list[str]
+    emitted: list[str]
+    finished: list[str]
+
+
+class World:
+    """An engine with blocks of 4 tokens, ``usable`` of them (it counts one more, which nobody gets); None: no limit."""
+
+    def __init__(
+        self, version: str = "0.33", *, usable: int | None = 100, windows: tuple[int, ...] = (), **settings
+    ) -> None:
+        chosen = EngineSettings(kv_blocks=None if usable is None else usable + 1, **{**SMALL, **settings})
+        self.engine = VllmV1(rules_for("vllm", version), chosen, windows)
+        self.plan: Plan | None = None
+        self._in_flight: deque[Plan] = deque()
+        self._arrived = 0
+
+    def add(self, name: str, prompt: int | list[tuple[str, int]], output: int, **request) -> Request:
+        """A request arrives, with a prompt of private tokens or of pieces."""
+        pieces = None if isinstance(prompt, int) else tuple(prompt)
+        tokens = prompt if isinstance(prompt, int) else sum(length for _, length in prompt)
+        added = Request(name, tokens, output, order=self._arrived, prompt=pieces, **request)
+        self._arrived += 1
+        self.engine.add(added)
+        return added
+
+    def step(self) -> Log:
+        """Plan a step; complete the oldest when enough are in flight or there is nothing to plan."""
+        plan = self.plan = self.engine.schedule()
+        if not plan.empty:
+            self._in_flight.append(plan)
+        outcome = Outcome([], [])
+        if self._in_flight and (plan.empty or len(self._in_flight) == self.engine.steps_in_flight):
+            outcome = self.engine.complete(self._in_flight.popleft())
+        return Log(
+            {request.request_id: tokens for request, tokens in plan.scheduled},
+            {request.request_id: tokens for request, tokens, _ in plan.admitted},
+            [request.request_id for request in plan.preempted],
+            [request.request_id for request in outcome.emitted],
+            [request.request_id for request in outcome.finished],
+        )
+
+    def steps(self, count: int) -> list[Log]:
+        return [self.step() for _ in range(count)]
+
+    def scheduled(self, count: int) -> list[dict[str, int]]:
+        """What each of the next steps schedules."""
+        return [log.scheduled for log in self.steps(count)]
+
+    def drain(self, most: int = 10_000) -> list[Log]:
+        """Run until nothing is unfinished."""
+        logs = []
+        while self.engine.unfinished:
+            logs.append(self.step())
+            assert len(logs) < most, "the engine does not come to an end"
+        return logs
+
+
+@pytest.fixture(scope="session")
+def world() -> type[World]:
+    return World
