@@ -25,7 +25,7 @@ def main() -> None:
     try:
         app()
     except (RidgelineError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         raise SystemExit(2) from None
 
 

@@ -33,11 +33,8 @@ def main() -> None:
 
     try:
         app()
-    except RidgelineError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (RidgelineError, OSError) as error:
+        print(error, file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
