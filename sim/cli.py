@@ -190,10 +190,11 @@ def init(
 ) -> None:
     """Write a commented starter scenario, scenario.yaml."""
     from sim.errors import RidgelineError
-    from sim.results.files import write_text
+    from sim.results.files import check_writable, write_text
     from sim.scenario import starter_yaml
 
     path = folder / "scenario.yaml"
+    check_writable(folder)
     if path.exists():
         raise RidgelineError(f"{path}: is already there\n  cure: choose another folder, or move the file away")
     folder.mkdir(parents=True, exist_ok=True)
@@ -210,9 +211,15 @@ def schema() -> None:
 
 
 def _overrides(settings: list[str] | None) -> dict[str, Any]:
+    from sim.errors import Problem, ScenarioError
     from sim.scenario import parse_set
 
-    return dict(parse_set(text) for text in settings or [])
+    overrides: dict[str, Any] = {}
+    for path, value in (parse_set(text) for text in settings or []):
+        if path in overrides:
+            raise ScenarioError([Problem("--set", None, path, "is given twice", "keep one of them")])
+        overrides[path] = value
+    return overrides
 
 
 def _show(summary: dict[str, Any], printer: str, as_json: bool) -> None:

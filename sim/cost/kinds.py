@@ -61,8 +61,8 @@ class _Softmax:
 
     name = "prefill attention"
     decodes = True
-    _expand_flops = 0.0
-    """Per cached token of a chunk, before its attention."""
+    _prepare_flops = 0.0
+    """Before a chunk's attention, per unit of ``_prepared``."""
 
     def __init__(
         self, shape: Attention | LatentAttention, use: Use, *, query_dim: int, window: int | None, decode_width: int
@@ -78,6 +78,7 @@ class _Softmax:
         self._query_bytes = self._heads * (query_dim + shape.value_head_dim) * ACTIVATION_BYTES
         self._area_flops = 2.0 * self._heads * (query_dim + shape.value_head_dim)
         self._window = window
+        self._prepare_peak = self._peak
 
     def _decode(self, curve: DecodeAttentionCurve, kv_heads: int, work: StepWork, contexts: float) -> Parts:
         parts = decode_attention(
@@ -111,18 +112,21 @@ class _Softmax:
             )
             compute += spent.compute_s
             memory += spent.memory_s
-            if self._expand_flops:
-                compute += self._expand_flops * chunk.context_tokens / (self._peak * curve.compute)
+            if self._prepare_flops:
+                compute += self._prepare_flops * self._prepared(chunk) / (self._prepare_peak * curve.compute)
         return Parts(compute, memory, 0.0, curve.launch_s)
 
     def prefill_work(self, work: StepWork) -> tuple[float, float]:
-        """Attention over each chunk's causal area, and what it expands of the latent first."""
+        """Attention over each chunk's causal area, and what has to be computed first."""
         flops = hbm_bytes = 0.0
         for chunk in work.chunks:
             chunk_flops, chunk_bytes = self._chunk_work(chunk)
-            flops += chunk_flops + self._expand_flops * chunk.context_tokens
+            flops += chunk_flops + self._prepare_flops * self._prepared(chunk)
             hbm_bytes += chunk_bytes
         return flops, hbm_bytes
+
+    def _prepared(self, chunk: PrefillChunk) -> int:
+        return chunk.context_tokens
 
     def _chunk_work(self, chunk: PrefillChunk) -> tuple[float, float]:
         tokens, context_tokens = chunk
@@ -137,7 +141,8 @@ class GroupedKind(_Softmax):
 
     def __init__(self, shape: Attention, use: Use) -> None:
         width = shape.head_dim + shape.value_head_dim
-        super().__init__(shape, use, query_dim=shape.head_dim, window=shape.window_tokens, decode_width=width)
+        reads = replace(shape, shares_kv=False)  # another layer's keys and values are not held again, but read
+        super().__init__(reads, use, query_dim=shape.head_dim, window=shape.window_tokens, decode_width=width)
         self._curve = use.device.decode_attention(shape.head_dim)
         self._kv_heads = split(shape.kv_heads, use.ranks)
         self._index = None if shape.window_tokens is None else use.windows.index(shape.window_tokens)
@@ -157,7 +162,10 @@ class GroupedKind(_Softmax):
 
 
 class LatentKind(_Softmax):
-    """Multi-head latent attention: absorbed in decode, expanded in prefill; a sparse indexer scores every token."""
+    """Multi-head latent attention: absorbed in decode, expanded in prefill.
+
+    With a sparse indexer every token is scored and only the best are attended to, absorbed in both phases.
+    """
 
     def __init__(self, shape: LatentAttention, use: Use) -> None:
         query_dim = shape.nope_head_dim + shape.rope_head_dim
@@ -171,8 +179,13 @@ class LatentKind(_Softmax):
         self._topk = shape.index_topk_tokens
         self._index_flops = 2 * shape.index_heads * shape.index_head_dim
         self._index_bytes = shape.index_head_dim + INDEX_SCALE_BYTES if shape.index_heads else 0
+        self._index_peak = use.device.peak("fp8")[0]
         columns = self._heads * (shape.nope_head_dim + shape.value_head_dim)
-        self._expand_flops = 2 * columns * shape.kv_lora_rank
+        self._prepare_flops = 2.0 * columns * shape.kv_lora_rank
+        if self._topk is not None:
+            self._prepare_flops, self._prepare_peak = float(self._index_flops), self._index_peak
+            self._area_flops = 2.0 * self._heads * width
+            self._query_bytes = self._heads * width * ACTIVATION_BYTES
 
     def decode_parts(self, work: StepWork) -> Parts:
         """Attention over the latents, of the best tokens alone where an indexer picks them."""
@@ -181,7 +194,7 @@ class LatentKind(_Softmax):
             return parts
         scored = work.decode_context_tokens
         scoring = ridge(
-            self._index_flops * scored / self._peak, self._index_bytes * scored / self._bandwidth, INFINITY, 0.0
+            self._index_flops * scored / self._index_peak, self._index_bytes * scored / self._bandwidth, INFINITY, 0.0
         )
         return parts.plus(scoring)
 
@@ -190,6 +203,20 @@ class LatentKind(_Softmax):
         contexts, scored = self._contexts(work), 0 if self._topk is None else work.decode_context_tokens
         flops = self._decode_flops * contexts + self._index_flops * scored
         return flops, self._read_bytes * contexts + self._index_bytes * scored
+
+    def _prepared(self, chunk: PrefillChunk) -> int:
+        """Cached tokens expanded out of their latents; or the pairs of tokens that the indexer scores."""
+        if self._topk is None:
+            return chunk.context_tokens
+        return causal_area(chunk.tokens, chunk.context_tokens, None)
+
+    def _chunk_work(self, chunk: PrefillChunk) -> tuple[float, float]:
+        topk = self._topk
+        if topk is None:
+            return super()._chunk_work(chunk)
+        tokens, context_tokens = chunk
+        read = (self._read_bytes + self._index_bytes) * (tokens + context_tokens)
+        return self._area_flops * causal_area(tokens, context_tokens, topk), tokens * self._query_bytes + read
 
     def _contexts(self, work: StepWork) -> float:
         if self._topk is None:

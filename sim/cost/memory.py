@@ -26,6 +26,8 @@ COLLECTIVE_BYTES = 0.7 * GIB
 """NCCL channels and custom all-reduce buffers, with more than one GPU."""
 GRAPH_BYTES = 0.8 * GIB
 """CUDA graphs of the default capture sizes; vLLM's start-up log reports 0.5 to 1 GiB for models of 7B to 70B."""
+SMALLEST_POOL_TOKENS = 64
+"""With room for more than this, it is the blocks that are too large."""
 RESIDUAL_COPIES = 3
 """Hidden states alive at once: input, residual and output of a layer."""
 SAMPLER_BYTES_PER_LOGIT = 4 + 4 + 2
@@ -154,6 +156,12 @@ def kv_capacity(
     if kv_blocks is None:
         budget = budget_at(tensor_parallel=tensor_parallel)
         kv_blocks = int(max(0.0, budget.kv_bytes) // bytes_per_block)
+        if kv_blocks < 2 and budget.kv_bytes > bytes_per_block / block_tokens * SMALLEST_POOL_TOKENS:
+            raise DoesNotFit(
+                f"a block of {block_tokens:,} tokens takes {bytes_per_block / GIB:.1f} GiB, and only "
+                f"{budget.kv_bytes / GIB:.1f} GiB are left for KV",
+                "use a smaller block_tokens",
+            )
         if kv_blocks < 2:
             raise _too_large(model, profile, tensor_parallel, budget, budget_at)
     return KvCapacity(

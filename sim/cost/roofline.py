@@ -11,13 +11,15 @@ from sim.cost.operators import Operator, total
 from sim.cost.shapes import Gemm, attention_gemms, ffn_gemms
 from sim.hardware import HardwareProfile, HostOverheads
 from sim.models.dtypes import stored_bytes
-from sim.models.spec import Attention, DType, ModelSpec, MoeFfn, WeightFormat
+from sim.models.spec import Attention, DType, LatentAttention, LinearAttention, ModelSpec, MoeFfn, WeightFormat
 from sim.work import StepTime, StepWork
 
 ACTIVATION_BYTES = 2
 """Activations are 16-bit between operators."""
 ELEMENTWISE_PASSES = 5
 """Reads and writes of a hidden state per layer by norms, residuals and activation functions that do not fuse."""
+QK_NORM_BYTES = 8
+"""Norms over all heads of queries and keys exchange one FP32 sum of squares each, per token (as vLLM does)."""
 SAMPLER_S = 20e-6
 LOGIT_BYTES = 8
 """A logit is written in 16 bits, read, and turned into FP32 for sampling."""
@@ -117,8 +119,8 @@ class RooflineCost:
                 gemms = attention_gemms(layer.attention, weights, model.hidden, self._ranks)
                 operators += [self._gemm(shape, tokens, count) for shape in gemms]
                 reduces += 1
-                if isinstance(layer.attention, Attention) and layer.attention.norms_full_qk:
-                    reduces += 1
+                if self._all_reduce is not None and _norms_full_qk(layer.attention):
+                    operators.append(self._reduce(tokens * QK_NORM_BYTES, count))
             if layer.ffn is not None:
                 gemms = ffn_gemms(layer.ffn, weights, model.hidden, self._ranks)
                 operators += [self._gemm(shape, tokens, count) for shape in gemms]
@@ -141,9 +143,9 @@ class RooflineCost:
             return []
         columns = model.vocabulary / self._ranks
         head = self._gemm(Gemm("lm head", columns, model.hidden, model.weights.lm_head), sampled, 1)
-        sampler = self._elementwise("sampler", sampled * columns * LOGIT_BYTES, 1)
         if self._device.ideal:
-            return [head, sampler]
+            return [head]
+        sampler = self._elementwise("sampler", sampled * model.vocabulary * LOGIT_BYTES, 1)
         launched = sampler.parts.plus(Parts(0.0, 0.0, 0.0, SAMPLER_S))
         return [head, Operator("sampler", 1, 0.0, sampler.hbm_bytes, launched, sampler.dtype)]
 
@@ -168,9 +170,14 @@ class RooflineCost:
         share = ffn.expert_parameters / self._ranks
         routed = tokens * ffn.experts_per_token
         width = 2 * self._model.hidden + ffn.matrices * ffn.expert_intermediate / self._ranks
-        hbm_bytes = distinct * self._stored(share, weights.experts)
-        hbm_bytes += routed * width * ACTIVATION_BYTES
-        parts = experts(curve, routed, distinct, 2 * share, hbm_bytes, peak, self._device.bandwidth)
+        read_bytes, moved_bytes = distinct * self._stored(share, weights.experts), routed * width * ACTIVATION_BYTES
+        hbm_bytes = read_bytes + moved_bytes
+        bandwidth = self._device.bandwidth
+        if self._device.ideal:
+            parts = experts(curve, routed, distinct, 2 * share, hbm_bytes, peak, bandwidth)
+        else:  # gathering, activation and weighted sum are kernels of their own, beside the grouped products
+            moved = Parts(0.0, moved_bytes / self._device.elementwise_bandwidth, 0.0, 0.0)
+            parts = experts(curve, routed, distinct, 2 * share, read_bytes, peak, bandwidth).plus(moved)
         return Operator("experts", count, 2 * share * routed * count, hbm_bytes * count, parts.times(count), dtype)
 
     def _elementwise(self, name: str, hbm_bytes: float, count: int) -> Operator:
@@ -181,3 +188,7 @@ class RooflineCost:
         assert self._all_reduce is not None
         parts = collective(self._all_reduce, message_bytes)
         return Operator("all-reduce", count, 0.0, 0.0, parts.times(count), self._model.activation_dtype)
+
+
+def _norms_full_qk(attention: Attention | LatentAttention | LinearAttention) -> bool:
+    return isinstance(attention, Attention) and attention.norms_full_qk

@@ -37,7 +37,7 @@ def replay_file(path: Path) -> Difference | None:
     try:
         trace = json.loads(path.read_text(encoding="utf-8"))
         return replay(trace)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise UnsupportedTrace(f"{path}: cannot be replayed: {error!r}\n  cure: name a recorded trace") from error
 
 
@@ -51,8 +51,11 @@ def replay(trace: Mapping[str, Any]) -> Difference | None:
         raise UnsupportedTrace(
             f"KV groups of type {unknown[0]} are not built yet\n  cure: replay traces of full or swa groups"
         )
-    engine = VllmV1(rules_for("vllm", trace["vllm_version"]), settings_of(config))
-    return _Replay(engine, trace).run()
+    try:
+        rules = rules_for("vllm", trace["vllm_version"])
+    except RidgelineError as error:
+        raise UnsupportedTrace(str(error)) from error
+    return _Replay(VllmV1(rules, settings_of(config)), trace).run()
 
 
 def settings_of(config: Mapping[str, Any]) -> EngineSettings:

@@ -82,7 +82,10 @@ class WindowCache:
         self._full_first = sorted(self.groups, key=lambda group: group.window is not None)
 
     def longest_computed_tokens(self) -> int | None:
-        """Tokens that one request can have computed when it has the pool for itself; None: no limit."""
+        """Tokens that one request can have computed when it has the pool for itself; None: no limit.
+
+        Counted as vLLM does at start-up and at admission: a window group may hold ``most_blocks``.
+        """
         usable = self.pool.usable
         if usable is None:
             return None

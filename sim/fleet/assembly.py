@@ -11,7 +11,7 @@ import numpy as np
 from sim.cost import KvCapacity, LinearCost, RooflineCost, kv_capacity, longest_request_tokens
 from sim.engine import EngineRules, EngineSettings, build_engine, rules_for, settings_for
 from sim.engine.protocol import Engine
-from sim.errors import DoesNotFit, Problem, RidgelineError, ScenarioError, UnsupportedModel
+from sim.errors import DoesNotFit, Problem, RidgelineError, ScenarioError, TraceError, UnsupportedModel
 from sim.fleet.assumptions import Assumption, assumptions, mean_request_tokens
 from sim.fleet.effects import impossible_budgets, without_effect
 from sim.hardware import HardwareProfile, load_profile, with_overrides
@@ -93,11 +93,12 @@ def assemble(loaded: Loaded) -> Setup:
         device_name=hardware.name,
         max_model_len=model.max_positions or UNBOUNDED_TOKENS,
     )
+    with _placed(loaded, "traffic"):
+        request_tokens = mean_request_tokens(loaded)
     with _placed(loaded, "model"):
-        capacity = _capacity(loaded, model, hardware, rules, resolved.settings)
+        capacity = _capacity(loaded, model, hardware, rules, resolved.settings, request_tokens)
     settings, fitted = _fit_length(loaded, model, resolved.settings, capacity)
     _refuse(impossible_budgets(loaded, settings))
-    _open_traffic(loaded)
     return Setup(
         loaded=loaded,
         model=model,
@@ -123,8 +124,14 @@ def _placed(loaded: Loaded, path: str) -> Iterator[None]:
         yield
     except (DoesNotFit, UnsupportedModel) as error:
         raise ScenarioError([loaded.problem(path, error.problem, error.cure)]) from error
-    except ScenarioError:
+    except TraceError:
         raise
+    except ScenarioError as error:
+        problems = [
+            loaded.problem(problem.path, problem.problem, problem.cure) if problem.file == "scenario" else problem
+            for problem in error.problems
+        ]
+        raise ScenarioError(problems) from error
     except RidgelineError as error:
         problem, _, cure = str(error).partition("\n  cure: ")
         raise ScenarioError([loaded.problem(path, problem, cure)]) from error
@@ -134,8 +141,19 @@ def _hardware(loaded: Loaded) -> HardwareProfile:
     wanted = loaded.spec.hardware
     if not isinstance(wanted, HardwareOverride):
         return load_profile(wanted, loaded.base_dir)
+    profile = load_profile(wanted.profile, loaded.base_dir)
+    try:
+        return _overridden(profile, wanted)
+    except ScenarioError as error:
+        problems = [
+            loaded.problem(f"hardware.{problem.path}", problem.problem, problem.cure) for problem in error.problems
+        ]
+        raise ScenarioError(problems) from error
+
+
+def _overridden(profile: HardwareProfile, wanted: HardwareOverride) -> HardwareProfile:
     return with_overrides(
-        load_profile(wanted.profile, loaded.base_dir),
+        profile,
         peak_flops_per_s={str(dtype): peak for dtype, peak in wanted.peak_flops_per_s.items()} or None,
         hbm_bytes_per_s=wanted.hbm_bytes_per_s,
         memory_bytes=None if wanted.memory_bytes is None else int(wanted.memory_bytes),
@@ -171,7 +189,12 @@ def _graphs(engine: EngineSpec) -> bool:
 
 
 def _capacity(
-    loaded: Loaded, model: ModelSpec, hardware: HardwareProfile, rules: EngineRules, settings: EngineSettings
+    loaded: Loaded,
+    model: ModelSpec,
+    hardware: HardwareProfile,
+    rules: EngineRules,
+    settings: EngineSettings,
+    request_tokens: int,
 ) -> KvCapacity | None:
     engine = loaded.spec.engine
     return kv_capacity(
@@ -180,7 +203,7 @@ def _capacity(
         tensor_parallel=loaded.spec.deployment.tensor_parallel,
         kv_dtype=engine.kv_dtype,
         block_tokens=settings.block_tokens,
-        request_tokens=mean_request_tokens(loaded),
+        request_tokens=request_tokens,
         gpu_memory_utilization=engine.gpu_memory_utilization or rules.gpu_memory_utilization,
         max_batched_tokens=settings.max_batched_tokens,
         max_sequences=settings.max_sequences,
@@ -219,15 +242,3 @@ def _fit_length(
             [loaded.problem("engine.kv_blocks", "the KV pool holds no request at all", "use more kv_blocks")]
         )
     return replace(settings, max_model_len=longest), True
-
-
-def _open_traffic(loaded: Loaded) -> None:
-    """Open the load once, so that what is wrong with its files is said before anything runs."""
-    try:
-        open_traffic(loaded.spec.traffic, loaded.base_dir, loaded.spec.seed)
-    except ScenarioError as error:
-        problems = [
-            loaded.problem(problem.path, problem.problem, problem.cure) if problem.line is None else problem
-            for problem in error.problems
-        ]
-        raise ScenarioError(problems) from error

@@ -12,6 +12,7 @@ INNER = ("text_config", "llm_config", "language_config")
 TOWERS = ("vision_config", "audio_config")
 LARGEST = 10**15
 """Of any count: more is an accident."""
+DEEPEST = 10_000
 
 
 class Fields:
@@ -53,6 +54,8 @@ class Fields:
             raise self.missing(" or ".join(names))
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
             raise self.wrong(names[0], value, "a positive whole number")
+        if names[0] == "num_hidden_layers" and value > DEEPEST:
+            raise self.wrong(names[0], value, f"at most {DEEPEST:,} layers")
         return value
 
     def optional(self, *names: str) -> int | None:

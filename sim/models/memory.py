@@ -252,13 +252,13 @@ def kv_bytes_per_request(
 
 def legal_tensor_parallel(spec: ModelSpec, most: int = 64) -> list[int]:
     """Degrees that divide the query heads of every layer, and either divide its KV heads or are a multiple of them."""
-    heads, kv_heads = query_heads(spec), _kv_heads(spec)
-    return [
-        ranks
-        for ranks in range(1, most + 1)
-        if all(count % ranks == 0 for count in heads)
-        and all(count % ranks == 0 or ranks % count == 0 for count in kv_heads)
-    ]
+    return [ranks for ranks in range(1, most + 1) if _divides(spec, ranks)]
+
+
+def _divides(spec: ModelSpec, ranks: int) -> bool:
+    return all(count % ranks == 0 for count in query_heads(spec)) and all(
+        count % ranks == 0 or ranks % count == 0 for count in _kv_heads(spec)
+    )
 
 
 def query_heads(spec: ModelSpec) -> list[int]:
@@ -287,12 +287,11 @@ def check_pipeline_parallel(spec: ModelSpec, stages: int) -> None:
 
 def check_tensor_parallel(spec: ModelSpec, ranks: int) -> None:
     """Raises UnsupportedModel, with the legal degrees, where ``ranks`` does not divide the heads."""
-    legal = legal_tensor_parallel(spec, max(64, ranks))
-    if ranks not in legal:
+    if not _divides(spec, ranks):
         heads = " and ".join(str(count) for count in query_heads(spec))
         problem = f"tensor_parallel {ranks} does not divide the {heads} attention heads of {spec.name}"
         if all(count % ranks == 0 for count in query_heads(spec)):
             kv_heads = " and ".join(str(count) for count in sorted(_kv_heads(spec)))
             pair = f"tensor_parallel {ranks} and the {kv_heads} KV heads of {spec.name}"
             problem = f"{pair}: neither is a multiple of the other"
-        raise UnsupportedModel(problem, f"use one of {', '.join(map(str, legal))}")
+        raise UnsupportedModel(problem, f"use one of {', '.join(map(str, legal_tensor_parallel(spec)))}")

@@ -210,7 +210,7 @@ class LogNormal(Spec):
     distribution: Literal["lognormal"]
     mean: MeanTokens
     p99: MeanTokens | None = None
-    sigma: Annotated[float, Field(ge=0, le=100), REAL] | None = None
+    sigma: Annotated[float, Field(ge=0, le=1e6), REAL] | None = None
     low: Tokens = 1
     high: Tokens | None = None
 

@@ -34,6 +34,8 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
     for text in texts:
         path, equals, values = text.partition("=")
         path = path.strip()
+        if path in grid:
+            raise ScenarioError([Problem("--grid", None, path, "is given twice", "put all its values in one --grid")])
         if not path or not equals or not values.strip():
             problem = Problem(
                 "--grid", None, "", f"{text!r} is not PATH=V1,V2,...", "write --grid traffic.arrivals.rate=4,8"
@@ -68,12 +70,23 @@ def points(grid: Mapping[str, Sequence[Any]], replications: int, seed: int) -> l
     All points of one replication share their seed, so that they differ by what was changed and not by chance
     (common random numbers).
     """
-    combinations = itertools.product(*grid.values())
+    combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     return [
-        Point(dict(zip(grid, values, strict=True)), replication, seed + replication)
-        for values in combinations
+        Point(overrides, replication, _seed(overrides, seed) + replication)
+        for overrides in combinations
         for replication in range(replications)
     ]
+
+
+def _seed(overrides: Mapping[str, Any], seed: int) -> int:
+    """A grid may vary the seed itself."""
+    own = overrides.get("seed", seed)
+    return own if isinstance(own, int) else seed
+
+
+def as_cell(value: Any) -> Any:
+    """A grid's value as it stands in a table: mappings and lists as JSON text."""
+    return value if isinstance(value, str | int | float | bool) or value is None else json.dumps(value)
 
 
 def fingerprint(*parts: Any) -> str:

@@ -44,14 +44,24 @@ class Journal:
             )
 
     def _read(self) -> None:
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        if not lines or json.loads(lines[0]) != self._header:
+        lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        if not lines or _parsed(lines[0]) != self._header:
             raise RidgelineError(
                 f"{self.path}: this unfinished sweep is of another scenario, grid or version\n"
                 "  cure: run it with what it was started with, choose another --out, or delete the file"
             )
         whole = [line for line in lines if line.endswith("\n")]
         for line in whole[1:]:
-            entry = json.loads(line)
+            entry = _parsed(line)
+            if not isinstance(entry, dict) or not {"key", "row"} <= set(entry):
+                raise RidgelineError(f"{self.path}: is damaged\n  cure: delete it and start the sweep anew")
             self.rows[entry["key"]] = entry["row"]
         self.path.write_text("".join(whole), encoding="utf-8")
+
+
+def _parsed(line: str) -> Any:
+    """A line as JSON; None where it is none."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None

@@ -9,6 +9,7 @@ from typing import Any
 from sim.errors import RidgelineError
 
 BACKENDS = {"loky": "joblib", "ray": "ray", "dask": "distributed"}
+MOST_JOBS = 1024
 ATTEMPTS = 3
 """Times a pool may lose a worker before it gives up."""
 
@@ -22,7 +23,8 @@ def run_calls(
     """
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    _check(backend)
+    check_pool(backend, jobs)
+    jobs = min(jobs, len(calls), MOST_JOBS) if jobs > 0 else jobs
     left = dict(calls)
     for attempt in range(1, ATTEMPTS + 1):
         try:
@@ -38,7 +40,12 @@ def run_calls(
                 ) from error
 
 
-def _check(backend: str) -> None:
+def check_pool(backend: str, jobs: int) -> None:
+    """Raise RidgelineError for a backend that is unknown or not installed, and for a number of jobs that is none."""
+    if jobs == 0 or jobs < -1:
+        raise RidgelineError(
+            f"--jobs {jobs}: is no number of processes\n  cure: give 1 or more, or -1 for one per core"
+        )
     if backend not in BACKENDS:
         raise RidgelineError(f"--backend {backend}: unknown\n  cure: use one of {', '.join(BACKENDS)}")
     if find_spec(BACKENDS[backend]) is None:

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sim import __version__
-from sim.errors import RidgelineError
-from sim.results.files import write_frame
+from sim.errors import Problem, RidgelineError, ScenarioError
+from sim.results.files import check_writable, write_frame
 from sim.results.summary import summarise
 from sim.scenario import Loaded, load_scenario
-from sim.study.grid import Point, fingerprint, flatten, points
+from sim.study.grid import Point, as_cell, fingerprint, flatten, points
 from sim.study.journal import Journal
-from sim.study.pool import run_calls
+from sim.study.pool import check_pool, run_calls
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Progress = Callable[[int, int], None]
 """Called with (points finished, points in all)."""
+GRID = "--grid"
+SUFFIXES = (".parquet", ".pq")
 
 
 def run_point(source: str | dict[str, Any], base_overrides: Mapping[str, Any], point: Point) -> dict[str, Any]:
     """One run as a flat row; a scenario that cannot be gives a row that says why in ``error``."""
     from sim.fleet import simulate
 
-    row: dict[str, Any] = {**point.overrides, "replication": point.replication}
+    cells = {path: as_cell(value) for path, value in point.overrides.items()}
+    row: dict[str, Any] = {**cells, "replication": point.replication}
     try:
         loaded = load_scenario(source, overrides={**base_overrides, **point.overrides}, seed=point.seed)
         return {**row, "error": None, **flatten(summarise(simulate(loaded)))}
@@ -55,10 +60,12 @@ def sweep(
     ``jobs``: processes, -1 for one per core; ``backend``: see ``study.pool``. Raises RidgelineError when the scenario
     itself is wrong.
     """
-    import pandas as pd
-
     source = scenario if isinstance(scenario, dict) else str(scenario)
     base = dict(overrides or {})
+    check_pool(backend, jobs)
+    _check_paths(grid, base, seed)
+    if out is not None:
+        _check_out(Path(out))
     loaded = load_scenario(source, overrides=base, seed=seed)
     wanted = points(grid, replications, loaded.spec.seed)
     _check_grid(source, base, wanted)
@@ -76,18 +83,58 @@ def sweep(
         if journal:
             journal.close(remove=False)
         raise
-    table = pd.DataFrame([rows[point.key] for point in wanted])
+    table = _table([rows[point.key] for point in wanted], grid)
     if out is not None and journal is not None:
         write_frame(Path(out), table)
         journal.close(remove=True)
     return table
 
 
+def _table(rows: Sequence[Mapping[str, Any]], grid: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
+    """Rows as columns; a grid path whose values are of several kinds is a column of text."""
+    import pandas as pd
+
+    table = pd.DataFrame(rows)
+    for path in grid:
+        if len({isinstance(value, str) for value in table[path]}) > 1:
+            table[path] = table[path].map(str)
+    return table
+
+
+def _check_paths(grid: Mapping[str, Sequence[Any]], base: Mapping[str, Any], seed: int | None) -> None:
+    """One value for each key of a point."""
+    for path, values in grid.items():
+        cells = [json.dumps(value, sort_keys=True, default=str) for value in values]
+        if not values:
+            raise ScenarioError([Problem(GRID, None, path, "has no values", "give at least one")])
+        if len(set(cells)) < len(cells):
+            raise ScenarioError([Problem(GRID, None, path, "has a value twice", "use --replications to run it again")])
+        if path in base:
+            raise ScenarioError([Problem(GRID, None, path, "is overridden too", "give it in one place")])
+        if path == "seed" and seed is not None:
+            raise ScenarioError([Problem(GRID, None, path, "is varied and fixed at once", "leave out --seed")])
+
+
+def _check_out(out: Path) -> None:
+    if out.is_dir() or out.suffix not in SUFFIXES:
+        raise RidgelineError(f"{out}: the table is a Parquet file\n  cure: name it R{SUFFIXES[0]}")
+    check_writable(out.parent)
+
+
 def _check_grid(source: str | dict[str, Any], base: Mapping[str, Any], wanted: Sequence[Point]) -> None:
     """Every value must make a valid scenario: a misspelt path is an error now, not a table of errors later."""
     for point in wanted:
         if point.replication == 0:
-            load_scenario(source, overrides={**base, **point.overrides})
+            try:
+                load_scenario(source, overrides={**base, **point.overrides})
+            except ScenarioError as error:
+                varied = tuple(point.overrides)
+                raise ScenarioError(
+                    [
+                        replace(problem, file=GRID) if problem.path.startswith(varied) else problem
+                        for problem in error.problems
+                    ]
+                ) from error
 
 
 def _journal(out: str | Path | None, loaded: Loaded, wanted: Sequence[Point], *, resume: bool) -> Journal | None:

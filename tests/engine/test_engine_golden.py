@@ -7,13 +7,43 @@ import pytest
 
 from sim.engine.conform import UnsupportedTrace, replay, replay_file
 
-CORE = """01_single 02_short_batch 03_long_prompt_chunking 04_mixed_decode_chunk 05_max_num_seqs 06_preempt_basic
-07_preempt_multi 08_no_isl_reservation 09_isl_reservation_hol 10_priority_preempt 11_priority_bursty
-12_prefix_shared_system 13_prefix_identical 14_prefix_multiturn 15_prefix_eviction 16_prefix_preempt_resume
-17_long_prefill_threshold 18_block_boundaries 19_max_model_len_cap 20_watermark 21_no_chunked_prefill 22_bursty_loose
-23_bursty_tight 24_bursty_prefix_tight 25_long_prefill_adaptive 26_priority_budget_return""".split()
-EXTENDED = """x1_abort x2_max_num_active_seqs x3_swa_hybrid x4_swa_only x5_swa_hybrid_prefix x9_async
-y1_async_tight""".split()
+CORE = [
+    "01_single",
+    "02_short_batch",
+    "03_long_prompt_chunking",
+    "04_mixed_decode_chunk",
+    "05_max_num_seqs",
+    "06_preempt_basic",
+    "07_preempt_multi",
+    "08_no_isl_reservation",
+    "09_isl_reservation_hol",
+    "10_priority_preempt",
+    "11_priority_bursty",
+    "12_prefix_shared_system",
+    "13_prefix_identical",
+    "14_prefix_multiturn",
+    "15_prefix_eviction",
+    "16_prefix_preempt_resume",
+    "17_long_prefill_threshold",
+    "18_block_boundaries",
+    "19_max_model_len_cap",
+    "20_watermark",
+    "21_no_chunked_prefill",
+    "22_bursty_loose",
+    "23_bursty_tight",
+    "24_bursty_prefix_tight",
+    "25_long_prefill_adaptive",
+    "26_priority_budget_return",
+]
+EXTENDED = [
+    "x1_abort",
+    "x2_max_num_active_seqs",
+    "x3_swa_hybrid",
+    "x4_swa_only",
+    "x5_swa_hybrid_prefix",
+    "x9_async",
+    "y1_async_tight",
+]
 SPECULATIVE = ["x6_spec_ngram", "x7_spec_ngram_tight", "x8_spec_draft_model"]
 
 TRACES = [f"core/{name}" for name in CORE] + [f"extended/{name}" for name in EXTENDED]
@@ -35,10 +65,20 @@ def test_speculative_traces_are_refused_not_misread(golden, name):
         replay_file(golden / f"extended/{name}.json")
 
 
-FIELDS = (
-    "scheduled new resumed preempted finished free_before free_after_schedule free_after_update running_before "
-    "running_after waiting_before waiting_after"
-).split()
+FIELDS = [
+    "scheduled",
+    "new",
+    "resumed",
+    "preempted",
+    "finished",
+    "free_before",
+    "free_after_schedule",
+    "free_after_update",
+    "running_before",
+    "running_after",
+    "waiting_before",
+    "waiting_after",
+]
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -34,7 +34,7 @@ def test_a_version_without_a_record_takes_the_newest_not_above_it_and_says_so(ve
 
 @pytest.mark.parametrize("version", ["0.8.5", "0.6.6.post1", "0"])
 def test_versions_with_the_older_scheduler_are_refused(version):
-    with pytest.raises(RidgelineError, match="0.9 or later"):
+    with pytest.raises(RidgelineError, match=r"0\.9 or later"):
         rules_for("vllm", version)
 
 

@@ -23,7 +23,7 @@ def test_full_and_window_layers_hold_blocks_of_one_pool(world):
 
 
 def test_what_a_window_frees_admits_others(world):
-    """Of 12 blocks the prompt holds 8; 10 tokens need 3 + 3. The window gives 2 back and the step takes 2: 4 are free."""
+    """Of 12 blocks the prompt holds 8. The window gives 2 back and the step takes 2: 4 are free for b."""
     w = world(kv_groups=(None, 8), usable=12)
     w.add("a", 16, 9)
     w.step()
@@ -48,15 +48,15 @@ def test_a_windowed_prompt_of_any_length_runs_to_its_end(world):
 
 
 @pytest.mark.parametrize("groups", [(None, 8), (8, None), (None, 8, 16), (None, None, 8)])
-def test_the_longest_request_runs_to_its_end_and_a_longer_one_does_not(world, groups):
+def test_the_longest_prompt_runs_and_a_longer_one_is_never_admitted(world, groups):
     def build():
         return world(kv_groups=groups, usable=30, max_batched_tokens=8)
 
     longest = build().engine.longest_request_tokens()
-    for extra, ends in ((0, True), (4, False)):
+    for prompt, ends in ((longest - 1, True), (longest, False)):
         w = build()
-        w.add("a", 5, longest - 5 + extra)
-        w.steps(200)
+        w.add("a", prompt, 1)
+        w.steps(100)
         assert (w.engine.unfinished == 0) is ends
 
 
@@ -70,23 +70,21 @@ def test_a_hit_shares_all_full_blocks_and_the_windows_last_ones(world):
     assert w.engine.kv_blocks_used == 8 + 2 + 2
 
 
-def test_a_prefix_is_hit_only_where_the_window_still_has_its_end(world):
-    """The window's blocks of the first 16 tokens were freed while a ran, and c took them: only longer prefixes hit."""
-    hits = {}
-    for tokens in (17, 33):
-        w = world(kv_groups=(None, 8), prefix_caching=True, usable=22, max_batched_tokens=8)
-        w.add("a", [("s", 32)], 9)
-        w.steps(5)
-        w.add("c", 12, 1)
-        w.steps(2)
-        w.add("b", [("s", tokens)], 1)
-        hits[tokens] = w.step().cached
-    assert hits == {17: {}, 33: {}} or hits
+@pytest.mark.parametrize(("prefix", "hit"), [(32, 32), (24, 24), (20, 0), (16, 0)])
+def test_a_prefix_is_hit_only_where_the_window_still_has_its_end(world, prefix, hit):
+    """a uses all 16 blocks once; its first 4 window blocks were freed first, so c takes those. The 4 others remain."""
+    w = world(kv_groups=(None, 8), prefix_caching=True, usable=16, max_batched_tokens=8)
+    w.add("a", [("s", 32)], 1)
+    w.steps(4)
+    w.add("c", 8, 1)
+    w.step()
+    w.add("b", [("s", prefix), ("u", 1)], 1)
+    assert w.step().cached == {"b": hit}
 
 
-@pytest.mark.parametrize(("version", "used"), [("0.25", [2, 3, 3, 3, 2, 3]), ("0.32", [2, 3, 3, 3, 3, 3])])
+@pytest.mark.parametrize(("version", "used"), [("0.25", [2, 2, 2, 2, 1, 2]), ("0.32", [2, 3, 2, 2, 2, 2])])
 def test_windows_wait_for_steps_in_flight_since_0_32(world, version, used):
-    """A prompt of 8 with a window of 4: its first block is out of reach at once, but a step that reads it is running."""
+    """8 tokens, a window of 4: the first block is out of reach in the second step, but the first still reads it."""
     w = world(version, kv_groups=(4,), async_scheduling=True)
     w.add("a", 8, 9)
     assert [(w.step(), w.engine.kv_blocks_used)[1] for _ in range(6)] == used

@@ -136,3 +136,49 @@ def test_clusters_give_the_same_rows(repo, backend, module):
 def test_an_unknown_backend_is_an_error(repo):
     with pytest.raises(RidgelineError, match="loky"):
         sim.sweep(repo / LESSON, GRID, backend="spark", jobs=2)
+
+
+@pytest.mark.parametrize(
+    ("grid", "changes", "words"),
+    [
+        ({"seed": [1, 2]}, {"seed": 3}, "leave out --seed"),
+        ({"traffic.output_tokens": [1, 1]}, {}, "a value twice"),
+        ({"traffic.output_tokens": []}, {}, "no values"),
+        ({"traffic.output_tokens": [1, 2]}, {"overrides": {"traffic.output_tokens": 5}}, "in one place"),
+        ({"traffic.output_tokens": [1, 2]}, {"jobs": 0}, "--jobs"),
+        ({"traffic.output_tokens": [1, 2]}, {"backend": "foo"}, "backend"),
+        ({"traffic.output_tokens": [1, 2]}, {"out": "w.yaml"}, "Parquet"),
+        ({"traffic.output_tokens": [1, 2]}, {"out": "."}, "Parquet"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_swept_is_refused_before_anything_runs(repo, tmp_path, monkeypatch, grid, changes, words):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RidgelineError, match=words):
+        sim.sweep(repo / LESSON, grid, **{"out": "r.parquet", **changes})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_journal_is_an_error(repo, tmp_path):
+    (tmp_path / "r.parquet.partial").write_text("junk\n")
+    with pytest.raises(RidgelineError, match="delete"):
+        sim.sweep(repo / LESSON, GRID, out=tmp_path / "r.parquet", jobs=1, resume=True)
+
+
+def test_values_of_several_kinds_make_a_column_of_text(repo, tmp_path):
+    values = [{"distribution": "fixed", "value": 3}, 5]
+    out = tmp_path / "r.parquet"
+    sim.sweep(repo / LESSON, {"traffic.prompt_tokens": values}, out=out, jobs=1)
+    assert pd.read_parquet(out)["traffic.prompt_tokens"].tolist() == ['{"distribution": "fixed", "value": 3}', "5"]
+
+
+def test_a_grid_may_vary_the_seed(repo):
+    table = sim.sweep(repo / "workloads/chat.yaml", {"seed": [4, 9]}, overrides={"traffic.requests": 20}, jobs=1)
+    assert table["seed"].tolist() == [4, 9]
+    assert table["ttft_s.mean"].nunique() == 2
+
+
+def test_wrong_values_are_named_as_the_grids(repo):
+    with pytest.raises(ScenarioError) as caught:
+        sim.sweep(repo / LESSON, {"traffic.output_tokens": [1, -2]})
+    assert {problem.file for problem in caught.value.problems} == {"--grid"}

@@ -1,0 +1,115 @@
+"""Curves of the shipped profiles against the kernels they stand for, as NVIDIA's aiconfigurator measured them."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from sim.cost import RooflineCost, curves
+from sim.cost.device import Device
+from sim.hardware import load_profile
+from sim.models import load_model
+from sim.work import StepWork
+
+DEVICES = {"h100_sxm": "h100-sxm", "h200_sxm": "h200-sxm", "b200_sxm": "b200-sxm"}
+BF16_BYTES = 2
+Row = dict[str, str]
+
+
+def rows(shared: Path, table: str, **wanted: str) -> Iterator[Row]:
+    """Lines of a table whose columns have the wanted values."""
+    path = shared / "data" / "kernels" / "aic" / f"{table}.csv"
+    if not path.is_file():
+        pytest.skip("no kernel tables here")
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            if all(row[column] == value for column, value in wanted.items()):
+                yield row
+
+
+def median_error(pairs: list[tuple[float, Row]], at_least: int) -> float:
+    """Of predicted against measured seconds."""
+    assert len(pairs) >= at_least
+    return median(abs(seconds / (float(row["latency_ms"]) * 1e-3) - 1) for seconds, row in pairs)
+
+
+def heads(row: Row) -> tuple[int, int, int]:
+    """Query heads, KV heads and head size of one GPU."""
+    query = int(row["num_heads"])
+    return query, int(row["num_key_value_heads"]) or query, int(row["head_dim"])
+
+
+@pytest.mark.parametrize("system", DEVICES)
+def test_decode_attention(shared: Path, system: str) -> None:
+    device = Device(load_profile(DEVICES[system]), ideal=False)
+    peak, pairs = device.peak("bf16")[0], []
+    for row in rows(shared, "generation_attention", system=system, backend_name="vllm"):
+        (query, cached, size), batch = heads(row), int(row["batch_size"])
+        context = int(row["isl"]) + int(row["step"])
+        if context < 64:
+            continue
+        moved, flops = batch * context * cached * size * 2 * BF16_BYTES, 4 * batch * context * query * size
+        curve = device.decode_attention(size)
+        parts = curves.decode_attention(curve, batch, cached, moved, flops, peak, device.bandwidth)
+        pairs.append((parts.total_s, row))
+    assert median_error(pairs, 4_000) < 0.08
+
+
+@pytest.mark.parametrize("system", DEVICES)
+def test_prefill_attention(shared: Path, system: str) -> None:
+    device = Device(load_profile(DEVICES[system]), ideal=False)
+    peak, pairs = device.peak("bf16")[0], []
+    for row in rows(shared, "context_attention", system=system, backend_name="vllm"):
+        (query, cached, size), batch, length = heads(row), int(row["batch_size"]), int(row["isl"])
+        flops = 4 * query * size * curves.causal_area(length, 0, None)
+        moved = length * 2 * (query + cached) * size * BF16_BYTES
+        curve = device.prefill_attention(size)
+        parts = curves.prefill_attention(curve, batch, query, length, flops, moved, peak, device.bandwidth)
+        pairs.append((batch * parts.total_s + curve.launch_s, row))
+    assert median_error(pairs, 4_000) < 0.14
+
+
+@pytest.mark.parametrize("devices", [2, 4, 8])
+@pytest.mark.parametrize("system", DEVICES)
+def test_all_reduce(shared: Path, system: str, devices: int) -> None:
+    """Eight devices switch kernels in the middle of the range: a line misses by up to 17 %."""
+    curve = Device(load_profile(DEVICES[system]), ideal=False).all_reduce(devices)
+    wanted = {"system": system, "num_gpus": str(devices), "kernel_source": "vLLM_custom_graph"}
+    pairs = [
+        (curves.collective(curve, BF16_BYTES * int(row["message_size"])).total_s, row)
+        for row in rows(shared, "allreduce_custom", **wanted)
+    ]
+    assert median_error(pairs, 20) < 0.18
+
+
+@pytest.mark.parametrize("system", ["h100_sxm", "h200_sxm"])
+@pytest.mark.parametrize(
+    ("model", "dtype", "most"),
+    [("qwen3-30b-a3b", "bfloat16", 0.2), ("deepseek-v3", "fp8_block", 0.25), ("gpt-oss-120b", "w4a16_mxfp4", 0.25)],
+)
+def test_experts_of_whole_models(shared: Path, system: str, model: str, dtype: str, most: float) -> None:
+    """The operator of one layer, as a step has it, from one token to 16,384."""
+    spec = load_model(model)
+    ffn = next(layer.ffn for layer in reversed(spec.layers) if layer.ffn is not None)
+    cost, pairs = RooflineCost(spec, load_profile(DEVICES[system])), []
+    wanted = {
+        "system": system,
+        "backend_name": "vllm",
+        "moe_dtype": dtype,
+        "moe_tp_size": "1",
+        "moe_ep_size": "1",
+        "hidden_size": str(spec.hidden),
+        "num_experts": str(getattr(ffn, "experts", 0)),
+        "inter_size": str(getattr(ffn, "expert_intermediate", 0)),
+    }
+    for row in rows(shared, "moe", **wanted):
+        tokens = int(row["num_tokens"])
+        if tokens <= 16_384:
+            operators = cost.operators(StepWork((), tokens, tokens, (tokens,), tokens))
+            expert = next(operator for operator in operators if operator.name == "experts")
+            pairs.append((expert.seconds / expert.count, row))
+    assert median_error(pairs, 8) < most
