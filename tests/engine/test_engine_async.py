@@ -80,3 +80,12 @@ def test_blocks_of_an_answer_are_cached_when_its_tokens_are_known(world):
         w.add("b", [("s", 4), ("o:a", 20)], 1)
         hits.append(w.step().cached["b"])
     assert hits == [4, 8]
+
+
+def test_the_last_block_of_an_answer_is_cached_though_no_step_follows(world):
+    """4 + 5 tokens, of which 8 are computed: the second block is full when a ends."""
+    w = world(async_scheduling=True, prefix_caching=True)
+    w.add("a", [("s", 4)], 5)
+    w.drain()
+    w.add("b", [("s", 4), ("o:a", 5)], 1)
+    assert w.step().cached == {"b": 8}

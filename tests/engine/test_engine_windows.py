@@ -60,14 +60,15 @@ def test_the_longest_prompt_runs_and_a_longer_one_is_never_admitted(world, group
         assert (w.engine.unfinished == 0) is ends
 
 
-def test_a_hit_shares_all_full_blocks_and_the_windows_last_ones(world):
-    """32 cached tokens: 8 full blocks and the ceil(7 / 4) = 2 in the window; the 33rd token takes one block each."""
-    w = world(kv_groups=(None, 8), prefix_caching=True)
+@pytest.mark.parametrize(("window", "shared"), [(8, 2), (5, 1), (6, 2)])
+def test_a_hit_shares_all_full_blocks_and_the_windows_last_ones(world, window, shared):
+    """32 cached tokens: 8 full blocks and ceil((window - 1) / 4) in the window; the 33rd token takes one block each."""
+    w = world(kv_groups=(None, window), prefix_caching=True)
     w.add("a", [("s", 32)], 1)
     w.step()
     w.add("b", [("s", 32), ("u", 1)], 2)
     assert w.step().cached == {"b": 32}
-    assert w.engine.kv_blocks_used == 8 + 2 + 2
+    assert w.engine.kv_blocks_used == 8 + shared + 2
 
 
 @pytest.mark.parametrize(("prefix", "hit"), [(32, 32), (24, 24), (20, 0), (16, 0)])
