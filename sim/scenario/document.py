@@ -127,7 +127,7 @@ def apply_override(source: Source, text: str, value: Any) -> list[Problem]:
     """Set one dotted path, making the mappings on the way; an alias sets its own name."""
     written = split_path(str(text))
     if len(written) > MAX_DEPTH or "" in written:
-        return [Problem(SET, None, str(text), "is not a path of keys", "write it as traffic.arrivals.rate")]
+        return [Problem(SET, None, dotted(written), "is not a path of keys", "write it as traffic.arrivals.rate")]
     path = own_path(written)
     if path in source.overridden:
         return [Problem(SET, None, dotted(written), "is set twice", "set it once")]

@@ -77,6 +77,7 @@ def test_an_alias_overrides_its_own_name_and_the_other_way_round(base, load):
         ({"model.x": 5}, "model: holds no keys in the scenario"),
         ({"": 5}, "is not a path of keys\n  cure: write it as traffic.arrivals.rate"),
         ({"traffic..rate": 5}, "traffic..rate: is not a path of keys"),
+        ({".\n": 5}, "is not a path of keys\n  cure: write it as"),
         ({".".join("a" * 99): 5}, "is not a path of keys"),
         (
             {"engine.max_sequences": 1, "engine.max_num_seqs": 1},
