@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,10 @@ def main() -> None:
 
     try:
         app()
+    except BrokenPipeError:
+        # Who reads our output has had enough (`| head`): nothing is left to say, at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(141) from None
     except (RidgelineError, OSError) as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
@@ -62,14 +67,12 @@ def run(
     from sim.api import load
     from sim.api import run as simulate
     from sim.errors import RidgelineError
-    from sim.results.files import check_writable
+    from sim.results.files import prepared
 
     if trace and out is None:
         raise RidgelineError("--trace writes a file\n  cure: add --out DIR")
     loaded = load(scenario, overrides=_overrides(set_), seed=seed)
-    if out is not None:
-        check_writable(out)
-    with _run_progress(loaded.spec.traffic.requests) as progress:
+    with prepared(out) if out else nullcontext(), _run_progress(loaded.spec.traffic.requests) as progress:
         result = simulate(loaded, progress=progress)
     if as_json:
         print(json.dumps(result.summary))
@@ -190,15 +193,14 @@ def init(
 ) -> None:
     """Write a commented starter scenario, scenario.yaml."""
     from sim.errors import RidgelineError
-    from sim.results.files import check_writable, write_text
+    from sim.results.files import prepared, write_text
     from sim.scenario import starter_yaml
 
     path = folder / "scenario.yaml"
-    check_writable(folder)
     if path.exists():
         raise RidgelineError(f"{path}: is already there\n  cure: choose another folder, or move the file away")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(path, starter_yaml())
+    with prepared(folder):
+        write_text(path, starter_yaml())
     print(f"wrote {path}\nnext: sim run {path}")
 
 

@@ -15,13 +15,15 @@ def folder(kind: str) -> Path:
 
 
 def names(kind: str, suffix: str = ".yaml") -> list[str]:
-    """Names of what ships, sorted."""
-    return sorted(path.stem for path in folder(kind).glob(f"*{suffix}"))
+    """Names of what ships, sorted; what lies in a subfolder is named with it."""
+    root = folder(kind)
+    return sorted(path.relative_to(root).with_suffix("").as_posix() for path in root.rglob(f"*{suffix}"))
 
 
 def find(kind: str, name_or_path: str, base_dir: Path | None = None, suffix: str = ".yaml") -> Path | None:
     """The file that a name or a path means: what ships first, then a path seen from ``base_dir``; None if neither."""
-    shipped = None if "/" in name_or_path else locate(f"{name_or_path}{suffix}", folder(kind))
+    inside = not name_or_path.startswith(("/", "~", ".")) and ".." not in name_or_path
+    shipped = locate(f"{name_or_path}{suffix}", folder(kind)) if inside else None
     return shipped or locate(name_or_path, base_dir)
 
 

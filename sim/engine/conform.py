@@ -1,6 +1,11 @@
 """Replays a recorded engine trace through the scheduler and reports the first decision that differs.
 
-The format is that of step-by-step recordings of vLLM's scheduler: ``config``, ``requests``, ``aborts`` and ``steps``.
+A trace is a JSON object: ``vllm_version``; ``config``, the engine's own settings (``num_gpu_blocks`` with the null
+block); ``requests`` (id, arrival_step, prompt_len, output_len, priority, and the ``prompt`` as pieces of shared
+segments); ``aborts`` ([step, id]); and ``steps``: for each what was scheduled ([id, tokens, computed before]),
+admitted (``new``, ``resumed``: [id, cached tokens]), ``preempted`` and ``finished``, with the counts of running,
+waiting and free blocks before, after scheduling and after the update. ``workloads/data/recorded_steps.json`` is a
+small one.
 """
 
 from __future__ import annotations
@@ -33,16 +38,32 @@ class UnsupportedTrace(RidgelineError):
 
 
 def replay_file(path: Path) -> Difference | None:
-    """Replay one file; None if every field of every step is equal. Raises UnsupportedTrace."""
+    """Replay one file; None if every field of every step is equal. Raises UnsupportedTrace, which names the file."""
     try:
-        trace = json.loads(path.read_text(encoding="utf-8"))
-        return replay(trace)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise UnsupportedTrace(f"{path}: cannot be replayed: {error!r}\n  cure: name a recorded trace") from error
+        return replay(_trace(path))
+    except UnsupportedTrace as error:
+        raise UnsupportedTrace(f"{path}: cannot be replayed: {error}") from error
+
+
+def _trace(path: Path) -> Mapping[str, Any]:
+    try:
+        trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or "it is not JSON"
+        raise UnsupportedTrace(f"{reason}\n  cure: name a recorded trace, as sim/engine/conform.py tells") from error
+    return trace
 
 
 def replay(trace: Mapping[str, Any]) -> Difference | None:
     """Replay a trace; None if every field of every step is equal. Raises UnsupportedTrace."""
+    try:
+        return _engine_and_replay(trace)
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        lacks = f"it lacks {error.args[0]!r}" if isinstance(error, KeyError) else "its fields are not a trace's"
+        raise UnsupportedTrace(f"{lacks}\n  cure: it needs vllm_version, config, requests, aborts and steps") from error
+
+
+def _engine_and_replay(trace: Mapping[str, Any]) -> Difference | None:
     config = trace["config"]
     if config.get("speculative") is not None:
         raise UnsupportedTrace("speculative decoding is not built yet\n  cure: replay traces without it")

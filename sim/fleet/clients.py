@@ -16,7 +16,7 @@ class Clients:
     as sent only then: that wait is no part of its TTFT.
     """
 
-    def __init__(self, env: simpy.Environment, traffic: Traffic, send: Callable[[Arrival, float], None]) -> None:
+    def __init__(self, env: simpy.Environment, traffic: Traffic, send: Callable[[Arrival, float, float], None]) -> None:
         self._env = env
         self._traffic = traffic
         self._send = send
@@ -35,16 +35,17 @@ class Clients:
     def _run(self) -> Generator[simpy.Event, None, None]:
         env, stops_at_s = self._env, self._traffic.stops_at_s
         for arrival in self._traffic:
-            sent_s = arrival.time_s
-            if sent_s > env.now:
-                yield env.timeout(sent_s - env.now)
+            if arrival.time_s > env.now:
+                yield env.timeout(arrival.time_s - env.now)
             while self._limit is not None and self._open >= self._limit:
                 self._slot = env.event()
                 yield self._slot
-                sent_s = env.now
+            # Without a limit a request goes out when it is due, to the bit; SimPy's clock may be off in the last one.
+            sent_s = arrival.time_s if self._limit is None else env.now
             if stops_at_s is not None and sent_s >= stops_at_s:
                 break
             self._open += 1
-            self._send(arrival, max(sent_s, 0.0) if self._limit is None else env.now)
+            due_s = sent_s if self._traffic.closed_concurrency else arrival.time_s
+            self._send(arrival, sent_s, max(0.0, sent_s - due_s))
         if stops_at_s is not None and env.now < stops_at_s:
             yield env.timeout(stops_at_s - env.now)

@@ -18,7 +18,7 @@ Found = Iterator[tuple[str, str, str]]
 def without_effect(loaded: Loaded) -> list[Problem]:
     """A problem for each key that was written and decides nothing."""
     spec = loaded.spec
-    found = (*_no_kv(spec), *_no_host(spec), *_no_limit(spec), *_no_kernels(spec))
+    found = (*_no_kv(spec), *_no_host(spec), *_no_limit(spec), *_no_kernels(spec), *_no_measure(spec))
     return [loaded.problem(path, problem, cure) for path, problem, cure in found]
 
 
@@ -47,6 +47,14 @@ def _no_kernels(spec: Scenario) -> Found:
         for name in ("peak_flops_per_s", "hbm_bytes_per_s"):
             if name in spec.hardware.model_fields_set:
                 yield f"hardware.{name}", "has no effect: a linear cost knows no hardware", "leave it out"
+
+
+def _no_measure(spec: Scenario) -> Found:
+    warmup, requests = spec.measure.warmup, spec.traffic.requests
+    if isinstance(warmup, int) and requests is not None and warmup >= requests:
+        yield "measure.warmup", f"leaves nothing of {requests} requests to measure", f"use fewer than {requests}"
+    if isinstance(warmup, float) and spec.traffic.duration is not None and warmup >= spec.traffic.duration:
+        yield "measure.warmup", "is as long as the load itself", "make it shorter than traffic.duration"
 
 
 def impossible_budgets(loaded: Loaded, settings: EngineSettings) -> list[Problem]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 
 import numpy as np
 import simpy
@@ -74,16 +78,21 @@ class Simulation:
         self._clients = Clients(self.env, setup.traffic(), self._send)
 
     def run(self) -> RunRecord:
-        """Simulate to the end (or, with ``drain: false``, to the end of the load). Ctrl-C ends it as partial."""
-        partial = False
-        try:
-            self.env.run(until=None if self.setup.drain else self._clients.sending)
-        except KeyboardInterrupt:
-            partial = True
-        return self._record(partial)
+        """Simulate to the end (or, with ``drain: false``, to the end of the load). Ctrl-C ends it as partial.
 
-    def _send(self, arrival: Arrival, sent_s: float) -> None:
-        row = self.requests.submit(sent_s, arrival.prompt_tokens, arrival.priority)
+        The first Ctrl-C lets the event in progress end, so that the tables agree; a second one is a KeyboardInterrupt.
+        """
+        with _interruptible() as interrupted:
+            env, sending, drain = self.env, self._clients.sending, self.setup.drain
+            try:
+                while not interrupted and (drain or not sending.processed):
+                    env.step()
+            except simpy.core.EmptySchedule:
+                pass
+        return self._record(bool(interrupted))
+
+    def _send(self, arrival: Arrival, sent_s: float, waited_s: float) -> None:
+        row = self.requests.submit(sent_s, arrival.prompt_tokens, arrival.priority, waited_s)
         self._last_arrival_s = sent_s
         request = self._request(arrival, row)
         if request is None:
@@ -146,6 +155,25 @@ class Simulation:
             prefix_hits=sum(engine.prefix_hits for engine in engines),
             partial=partial,
         )
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """A list that Ctrl-C fills, where this is the thread that signals reach."""
+    interrupted: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def note(number: int, _: FrameType | None) -> None:
+        interrupted.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def simulate(loaded: Loaded, progress: Progress | None = None) -> RunRecord:

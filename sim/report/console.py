@@ -103,7 +103,7 @@ def _print_bounds(summary: Summary, console: Console) -> None:
     width = max(10, min(40, console.width - 28))
     table = Table.grid(padding=(0, 2))
     for name, share in shares:
-        filled = round(share * width) or (1 if share > 0 else 0)
+        filled = round(share * width)
         bar = Text(block * filled, style=BOUND_STYLES[name])
         table.add_row(Text(name), Text(percent(share), justify="right"), bar)
     console.print(Padding(table, (0, 0, 0, 2)))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sim.errors import RidgelineError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,13 +35,32 @@ def _umask() -> int:
     return mask
 
 
-def check_writable(folder: Path) -> None:
-    """Raise OSError now, and make nothing, where ``folder`` could not be written when the work is done."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise NotADirectoryError(f"{existing} is a file, not a folder\n  cure: choose another folder")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise PermissionError(f"{existing} cannot be written\n  cure: choose another folder")
+@contextmanager
+def prepared(folder: Path) -> Iterator[None]:
+    """Make a folder for results before the work starts; taken away again, if still empty, when the work fails.
+
+    Raises RidgelineError, with a cure, where it cannot be made or written.
+    """
+    made = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        _remove(made)
+        reason = error.strerror or "it cannot be made"
+        raise RidgelineError(f"{folder}: cannot be written: {reason}\n  cure: choose another folder") from error
+    try:
+        yield
+    except BaseException:
+        _remove(made)
+        raise
+
+
+def _remove(folders: list[Path]) -> None:
+    for path in folders:
+        with suppress(OSError):
+            path.rmdir()
 
 
 def write_text(path: Path, text: str) -> None:

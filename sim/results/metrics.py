@@ -64,12 +64,15 @@ def attainment(columns: Mapping[str, np.ndarray], slo: Mapping[str, float | None
     return float(meets(columns, slo).mean())
 
 
-def measured_window(columns: Mapping[str, np.ndarray]) -> tuple[float, float]:
-    """From the first send to the last finish of the measured requests, as ``vllm bench serve`` times a run."""
-    finish_s = columns["finish_s"][~np.isnan(columns["finish_s"])]
-    if not len(finish_s):
+def measured_window(columns: Mapping[str, np.ndarray], end_s: float) -> tuple[float, float]:
+    """From the first send to the last finish of the measured requests, as ``vllm bench serve`` times a run.
+
+    To the run's end ``end_s`` where none finished.
+    """
+    if not len(columns["arrival_s"]):
         return (0.0, 0.0)
-    return float(columns["arrival_s"].min()), float(finish_s.max())
+    finish_s = columns["finish_s"][columns["status"] == "completed"]
+    return float(columns["arrival_s"].min()), float(finish_s.max()) if len(finish_s) else end_s
 
 
 def throughput(columns: Mapping[str, np.ndarray], duration_s: float) -> dict[str, float | None]:

@@ -28,6 +28,10 @@ STEP_COLUMNS = {
 }
 
 
+ROUNDING = 1e-9
+"""Of a step's duration: less than this between device and duration is how floats add up, not host time."""
+
+
 @dataclass(slots=True)
 class TimeAccount:
     """Seconds of busy fleet time by what bound them; launch and exposed host time are host."""
@@ -39,7 +43,8 @@ class TimeAccount:
 
     def add(self, time: StepTime, duration_s: float) -> Bound:
         """Split one step's duration; returns the largest part."""
-        host_s = time.launch_s + max(0.0, duration_s - time.device_s)
+        exposed_s = duration_s - time.device_s
+        host_s = time.launch_s + (exposed_s if exposed_s > ROUNDING * duration_s else 0.0)
         self.compute_s += time.compute_s
         self.memory_s += time.memory_s
         self.communication_s += time.communication_s

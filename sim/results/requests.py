@@ -14,7 +14,7 @@ NAN = float("nan")
 STATUSES = ("submitted", "completed", "rejected", "unfinished")
 SUBMITTED, COMPLETED, REJECTED, UNFINISHED = range(4)
 
-_TIMES = ("arrival_s", "received_s", "scheduled_s", "first_token_s", "finish_s")
+_TIMES = ("arrival_s", "client_wait_s", "received_s", "scheduled_s", "first_token_s", "finish_s")
 _PARTS = ("prefill_s", "decode_s", "decode_interference_s", "decode_stall_s", "itl_max_s")
 _COUNTS = ("prompt_tokens", "cached_tokens", "output_tokens", "preemptions", "priority", "replica")
 
@@ -27,6 +27,7 @@ class RequestLog:
 
     def __init__(self) -> None:
         self.arrival_s = array("d")
+        self.client_wait_s = array("d")
         self.received_s = array("d")
         self.scheduled_s = array("d")
         self.first_token_s = array("d")
@@ -47,9 +48,10 @@ class RequestLog:
     def __len__(self) -> int:
         return len(self.status)
 
-    def submit(self, arrival_s: float, prompt_tokens: int, priority: int) -> int:
-        """A client sends a request; returns its request_id."""
-        for name in (*_TIMES[1:], "prefill_s"):
+    def submit(self, arrival_s: float, prompt_tokens: int, priority: int, client_wait_s: float = 0.0) -> int:
+        """A client sends a request, ``client_wait_s`` after it was due; returns its request_id."""
+        self.client_wait_s.append(client_wait_s)
+        for name in (*_TIMES[2:], "prefill_s"):
             getattr(self, name).append(NAN)
         for name in _PARTS[1:]:
             getattr(self, name).append(0.0)
@@ -73,6 +75,7 @@ def derive(raw: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
     Every request is a session of its own, of the class ``default``.
 
+    ``client_wait_s``: how long it waited for a free client before it was sent; in no latency below.
     ``ttft_s``: first token - the client's send. ``tpot_s``: (e2e - ttft) / (output tokens - 1), NaN for one token.
     ``e2e_s``: last token - send. ``queue_s``: first step that schedules the request - the engine's receipt.
     Parts of ttft: dispatch_s (send to receipt) + queue_s + prefill_s (steps that carried its chunks) + prefill_stall_s

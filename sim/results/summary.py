@@ -38,7 +38,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
     setup, spec = run.setup, run.setup.loaded.spec
     everyone = derive(run.requests.columns())
     columns = select(everyone, measured_rows(everyone, spec.measure.warmup))
-    window = measured_window(columns)
+    window = measured_window(columns, run.end_s)
     window_s = window[1] - window[0]
     slo = {"ttft_s": spec.slo.ttft, "tpot_s": spec.slo.tpot, "e2e_s": spec.slo.e2e}
     verdict = _verdict(run, columns)
@@ -120,9 +120,12 @@ def _bound(run: RunRecord) -> dict[str, float]:
 
 def _verdict(run: RunRecord, columns: dict[str, np.ndarray]) -> Verdict:
     arrivals = run.setup.loaded.spec.traffic.arrivals
+    served = int((columns["status"] == "completed").sum())
+    if not len(columns["status"]):
+        return Verdict("stable", "the warm-up left no request to measure")
+    if not served and not run.partial:
+        return Verdict("overloaded", f"none of {len(columns['status']):,} requests was served")
     if arrivals.process == "burst":
-        return Verdict(
-            "stable", "a burst: everything is sent at once, so latencies depend on how many requests there are"
-        )
-    limited = arrivals.process == "closed" or arrivals.max_concurrency is not None
-    return judge(columns["received_s"], columns["scheduled_s"], open_loop=not limited)
+        return Verdict("stable", "a burst: all is sent at once, so latencies depend on how many requests there are")
+    due_s = columns["received_s"] - columns["client_wait_s"]
+    return judge(due_s, columns["scheduled_s"], open_loop=arrivals.process != "closed")

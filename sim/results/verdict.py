@@ -27,7 +27,11 @@ def waiting_at(times_s: np.ndarray, received_s: np.ndarray, scheduled_s: np.ndar
 
 
 def judge(received_s: np.ndarray, scheduled_s: np.ndarray, *, open_loop: bool) -> Verdict:
-    """Compares the mean queue in the second and the last quarter of the arrivals."""
+    """Compares the mean queue in the second and the last quarter of the arrivals.
+
+    ``received_s``: when each request reached the engine, less what it waited for a client: a limit on concurrency moves
+    the queue to the clients, it does not end it.
+    """
     if not open_loop:
         return Verdict("stable", "closed loop: clients wait for their answers, so the queue cannot grow without bound")
     times_s = np.sort(received_s[~np.isnan(received_s)])

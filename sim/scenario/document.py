@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sim import resources
 from sim.errors import Problem, ScenarioError
 from sim.scenario.keys import ALIASES, NEGATED
 from sim.scenario.specs import DeploymentSpec, EngineSpec, Spec
@@ -123,6 +125,20 @@ def _negated(written: Path, value: Any) -> Any:
     return not value if opposite and isinstance(value, bool) else value
 
 
+FILES = {("model",), ("hardware",), ("hardware", "profile")}
+"""Keys that may name a file, besides those called ``path``."""
+
+
+def from_here(path: Path, value: Any) -> Any:
+    """An override is written where the user stands: relative files that are there are made absolute."""
+    if isinstance(value, dict):
+        return {key: from_here((*path, key), item) for key, item in value.items()}
+    if isinstance(value, str) and (path[-1] == "path" or path in FILES) and "/" not in value[:1]:
+        here = resources.locate(value, pathlib.Path.cwd())
+        return value if here is None else str(here)
+    return value
+
+
 def apply_override(source: Source, text: str, value: Any) -> list[Problem]:
     """Set one dotted path, making the mappings on the way; an alias sets its own name."""
     written = split_path(str(text))
@@ -138,7 +154,7 @@ def apply_override(source: Source, text: str, value: Any) -> list[Problem]:
             return [_holds_no_keys(path[: index + 1])]
     if isinstance(node, list) and not child_at(node, path[-1]):
         return [_holds_no_keys(path[:-1])]
-    node[path[-1]] = _negated(written, value)
+    node[path[-1]] = _negated(written, from_here(path, value))
     source.written.pop(path, None)
     if written != path:
         source.written[path] = written

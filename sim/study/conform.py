@@ -31,7 +31,7 @@ class Conformance:
     def lines(self) -> list[str]:
         """A line per file, and a count."""
         equal = sum(verdict is None for _, verdict in self.files)
-        return [*(f"{path}: {_said(verdict)}" for path, verdict in self.files), f"{equal} of {len(self.files)} equal"]
+        return [*(_said(path, verdict) for path, verdict in self.files), f"{equal} of {len(self.files)} equal"]
 
     def as_json(self) -> dict[str, Any]:
         """``{"equal": n, "files": [{"file", "status", ...}]}``; a difference has step, field, recorded and replayed."""
@@ -56,12 +56,13 @@ def _verdict(file: Path) -> Verdict:
         return error
 
 
-def _said(verdict: Verdict) -> str:
+def _said(path: Path, verdict: Verdict) -> str:
     if verdict is None:
-        return "equal"
+        return f"{path}: equal"
     if isinstance(verdict, UnsupportedTrace):
-        return f"cannot be replayed: {verdict}"
-    return f"step {verdict.step}: {verdict.field}: recorded {verdict.recorded}, replayed {verdict.replayed}"
+        return str(verdict)
+    shown = f"recorded {verdict.recorded}, replayed {verdict.replayed}"
+    return f"{path}: step {verdict.step}: {verdict.field}: {shown}"
 
 
 def _entry(verdict: Verdict) -> dict[str, Any]:

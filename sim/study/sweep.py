@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim import __version__
 from sim.errors import Problem, RidgelineError, ScenarioError
-from sim.results.files import check_writable, write_frame
+from sim.results.files import write_frame
 from sim.results.summary import summarise
 from sim.scenario import Loaded, load_scenario
 from sim.study.grid import Point, as_cell, fingerprint, flatten, points
@@ -118,7 +118,8 @@ def _check_paths(grid: Mapping[str, Sequence[Any]], base: Mapping[str, Any], see
 def _check_out(out: Path) -> None:
     if out.is_dir() or out.suffix not in SUFFIXES:
         raise RidgelineError(f"{out}: the table is a Parquet file\n  cure: name it R{SUFFIXES[0]}")
-    check_writable(out.parent)
+    if not out.parent.is_dir():
+        raise RidgelineError(f"{out.parent}: no such folder\n  cure: make it first, or choose another --out")
 
 
 def _check_grid(source: str | dict[str, Any], base: Mapping[str, Any], wanted: Sequence[Point]) -> None:
@@ -141,9 +142,7 @@ def _journal(out: str | Path | None, loaded: Loaded, wanted: Sequence[Point], *,
     if out is None:
         return None
     name = fingerprint(__version__, loaded.data, [point.key for point in wanted])
-    path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return Journal(path, name, resume=resume)
+    return Journal(Path(out), name, resume=resume)
 
 
 def _run_all(

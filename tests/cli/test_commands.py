@@ -120,9 +120,9 @@ def test_ctrl_c_reports_what_was_simulated(repo):
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
-    time.sleep(8)
+    time.sleep(15)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=150)
     assert process.returncode == 130, err
     summary = json.loads(out)
     assert summary["partial"] is True
