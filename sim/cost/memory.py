@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 
 from sim.errors import DoesNotFit
 from sim.hardware import HardwareProfile
 from sim.models.memory import (
+    KvGroups,
     index_bytes_per_token,
     kv_bytes_per_request,
     kv_bytes_per_token,
+    kv_dtype_bytes,
+    kv_groups,
+    layer_kv_bytes_per_token,
     legal_tensor_parallel,
     weight_bytes_per_gpu,
     windows,
@@ -68,6 +73,8 @@ class KvCapacity:
     """Every token costs the same: no windows, no fixed state."""
     budget: KvBudget | None
     """None: the scenario set the number of blocks."""
+    groups: tuple[int | None, ...] = (None,)
+    """Block tables that share the pool, by window (None: full attention)."""
 
 
 def activation_bytes(model: ModelSpec, tensor_parallel: int, max_batched_tokens: int, max_sequences: int) -> float:
@@ -147,8 +154,12 @@ def kv_capacity(
     if not has_kv(model):
         _check_weights_alone(model, profile, tensor_parallel, gpu_memory_utilization)
         return None
+    groups = kv_groups(model)
     per_request = kv_bytes_per_request(model, request_tokens, tensor_parallel, kv_dtype)
     bytes_per_block = per_request / request_tokens * block_tokens
+    if groups is not None:
+        per_layer = layer_kv_bytes_per_token(groups.attention, tensor_parallel, kv_dtype_bytes(kv_dtype, model))
+        bytes_per_block = groups.layers * per_layer * block_tokens
     uniform = per_request == request_tokens * (
         kv_bytes_per_token(model, tensor_parallel, kv_dtype, window=None) + index_bytes_per_token(model)
     )
@@ -168,11 +179,21 @@ def kv_capacity(
         blocks=kv_blocks,
         block_tokens=block_tokens,
         bytes_per_block=bytes_per_block,
-        tokens=kv_blocks * block_tokens,
+        tokens=kv_blocks * block_tokens // _tables(groups, request_tokens, block_tokens),
         request_tokens=request_tokens,
         uniform=uniform and not windows(model),
         budget=budget,
+        groups=(None,) if groups is None else groups.windows,
     )
+
+
+def _tables(groups: KvGroups | None, request_tokens: int, block_tokens: int) -> Fraction:
+    """Blocks a request of so many tokens holds over all block tables, for each block of its own tokens."""
+    if groups is None or groups.windows == (None,):
+        return Fraction(1)
+    whole = -(-request_tokens // block_tokens)
+    held = sum(whole if window is None else min(whole, -(-window // block_tokens) + 1) for window in groups.windows)
+    return Fraction(held, whole)
 
 
 def _check_weights_alone(model: ModelSpec, profile: HardwareProfile, tensor_parallel: int, utilization: float) -> None:

@@ -97,7 +97,7 @@ def assemble(loaded: Loaded) -> Setup:
         request_tokens = mean_request_tokens(loaded)
     with _placed(loaded, "model"):
         capacity = _capacity(loaded, model, hardware, rules, resolved.settings, request_tokens)
-    settings, fitted = _fit_length(loaded, model, resolved.settings, capacity)
+    settings, fitted = _fit_length(loaded, model, rules, resolved.settings, capacity)
     _refuse(impossible_budgets(loaded, settings))
     return Setup(
         loaded=loaded,
@@ -213,7 +213,7 @@ def _capacity(
 
 
 def _fit_length(
-    loaded: Loaded, model: ModelSpec, settings: EngineSettings, capacity: KvCapacity | None
+    loaded: Loaded, model: ModelSpec, rules: EngineRules, settings: EngineSettings, capacity: KvCapacity | None
 ) -> tuple[EngineSettings, bool]:
     """The pool must hold one request of max_model_len, as the engine demands at start-up.
 
@@ -222,8 +222,10 @@ def _fit_length(
     if capacity is None:
         return settings, False
     engine = loaded.spec.engine
-    settings = replace(settings, kv_blocks=capacity.blocks)
+    settings = replace(settings, kv_blocks=capacity.blocks, kv_groups=capacity.groups)
     longest = longest_request_tokens(model, capacity, loaded.spec.deployment.tensor_parallel, engine.kv_dtype)
+    if capacity.groups != (None,):
+        longest = build_engine(rules, settings).longest_request_tokens() or longest
     if longest >= settings.max_model_len:
         return settings, False
     if engine.max_model_len is not None:

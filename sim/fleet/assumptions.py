@@ -120,5 +120,10 @@ def _memory(capacity: KvCapacity | None) -> Iterator[Assumption]:
         yield Assumption(
             "KV cache of windows and states",
             f"stated for requests of {capacity.request_tokens:,} tokens",
-            "the mean request; every block is charged what it costs such a request",
+            "the mean request; "
+            + (
+                "every block is charged what it costs such a request"
+                if capacity.groups == (None,)
+                else f"full and windowed layers share the pool in {len(capacity.groups)} block tables, as in vLLM"
+            ),
         )

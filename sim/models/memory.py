@@ -7,7 +7,8 @@ rank.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections import Counter
+from typing import Literal, NamedTuple
 
 from sim.errors import UnsupportedModel
 from sim.models.dtypes import bytes_per_element, stored_bytes
@@ -24,6 +25,8 @@ from sim.models.spec import (
 )
 
 KV_DTYPES = ("auto", "fp32", "bf16", "fp16", "fp8", "int8")
+NEARLY_AS_MANY = 1.25
+"""Below this ratio vLLM pads the rarer kind of layer instead of cutting the commoner one."""
 INDEX_SCALE_BYTES = 4
 """An FP32 scale beside each cached FP8 index key (DeepSeek-V3.2's indexer in vLLM)."""
 
@@ -189,6 +192,34 @@ def windows(spec: ModelSpec) -> tuple[int, ...]:
     """Distinct sliding windows of the model, ascending."""
     found = {layer.attention.window_tokens for layer in spec.layers if isinstance(layer.attention, Attention)}
     return tuple(sorted(window for window in found if window is not None))
+
+
+class KvGroups(NamedTuple):
+    """Block tables that share one pool: the window of each (None: full attention), and the layers a block serves."""
+
+    windows: tuple[int | None, ...]
+    layers: int
+    attention: Attention
+    """Any of the layers: they cache equally many bytes."""
+
+
+def kv_groups(spec: ModelSpec) -> KvGroups | None:
+    """How vLLM (0.9 and later) shares its block pool between full and sliding layers of equal size.
+
+    Layers of each kind are cut into groups of as many layers as the rarer kind has (or the commoner one, where they are
+    nearly as many), so that a block of any group is equally large. None where layers differ in bytes or keep a state.
+    """
+    attentions = [layer.attention for layer in spec.layers if layer.attention is not None]
+    plain = [attention for attention in attentions if isinstance(attention, Attention) and not attention.shares_kv]
+    shapes = {(attention.kv_heads, attention.head_dim, attention.value_head_dim) for attention in plain}
+    if len(plain) < len(attentions) or len(shapes) != 1:
+        return None
+    counts = Counter(attention.window_tokens for attention in plain)
+    fewest, most = min(counts.values()), max(counts.values())
+    size = most if most < NEARLY_AS_MANY * fewest else fewest
+    ordered = sorted(counts, key=lambda window: (window is not None, window or 0))
+    tables = tuple(window for window in ordered for _ in range(-(-counts[window] // size)))
+    return KvGroups(tables, size, plain[0])
 
 
 def kv_bytes_per_token(

@@ -107,13 +107,14 @@ def test_more_gpus_than_kv_heads_add_no_capacity_per_token() -> None:
     assert four.bytes_per_block == eight.bytes_per_block == 16 * 48_128
 
 
-def test_windows_make_a_block_cheaper_for_longer_requests() -> None:
+def test_windows_hold_more_tokens_of_longer_requests() -> None:
+    """A request of 128 tokens fills both block tables; of one of 65,536 the windowed table holds nearly nothing."""
     model = load_model("gpt-oss-120b")
     profile = load_profile("h200-sxm")
     short, long = (capacity(model, profile, request_tokens=tokens) for tokens in (128, 65_536))
-    assert short.bytes_per_block == 16 * 73_728
-    assert long.bytes_per_block == pytest.approx(16 * (36_864 + 36_864 * 128 / 65_536))
-    assert long.tokens > 1.9 * short.tokens
+    assert short.blocks == long.blocks
+    assert short.tokens == pytest.approx(short.blocks * 16 / 2, rel=1e-3)
+    assert long.tokens == pytest.approx(long.blocks * 16 / (1 + 9 / 4096), rel=1e-3)
     assert not long.uniform
 
 
