@@ -7,9 +7,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from sim.cost import KvCapacity
+from sim.cost.memory import bandwidth_bound_tokens_per_s
 from sim.engine import EngineRules, EngineSettings
 from sim.hardware import HardwareProfile
 from sim.models import ModelSpec
+from sim.models.memory import active_parameters, parameters
 from sim.scenario import Loaded
 from sim.traffic import open_traffic
 
@@ -47,17 +49,27 @@ def assumptions(
 ) -> tuple[Assumption, ...]:
     """In the order they matter to the result."""
     return (
-        *_step_times(loaded, hardware, rules),
+        *_step_times(loaded, model, hardware, rules),
         *_engine(loaded, rules, defaults_taken, settings, fitted=fitted),
         *_memory(capacity),
         *(Assumption("model", note, model.source) for note in model.notes),
     )
 
 
-def _step_times(loaded: Loaded, hardware: HardwareProfile, rules: EngineRules) -> Iterator[Assumption]:
+def _step_times(
+    loaded: Loaded, model: ModelSpec, hardware: HardwareProfile, rules: EngineRules
+) -> Iterator[Assumption]:
     cost = loaded.spec.cost
     if cost.model == "linear":
         yield Assumption("step times", "linear", "as the scenario says: hardware figures decide nothing but memory")
+        step_s = cost.step_s + cost.step_s_per_sequence
+        read_s = 1 / bandwidth_bound_tokens_per_s(model, hardware, loaded.spec.deployment.tensor_parallel)
+        if 0 < step_s < read_s * active_parameters(model) / parameters(model):
+            yield Assumption(
+                "decode steps",
+                "faster than bandwidth allows",
+                f"reading the weights once takes {read_s * 1e3:.3g} ms on {hardware.name}: no real device is this fast",
+            )
         return
     if cost.efficiency == "ideal":
         yield Assumption("step times", "ideal roofline", "datasheet peaks, no overheads: a bound, not a forecast")

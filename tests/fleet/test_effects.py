@@ -117,3 +117,10 @@ def test_versions_decide_the_rules_and_say_so(version):
     summary = sim.run(DENSE, overrides={"engine.version": version}).summary
     assert summary["engine"]["version"] == version
     assert summary["engine"]["settings"]["async_scheduling"] == (version != "0.9")
+
+
+@pytest.mark.parametrize(("step_s", "said"), [("4 ms", True), ("5 ms", False)])
+def test_a_linear_step_faster_than_bandwidth_is_called_so(step_s, said):
+    """8e9 parameters in 16 bits take 4.77 ms to read on an H100."""
+    summary = sim.run(ABSTRACT, overrides={"cost": {"model": "linear", "step_s": step_s}}).summary
+    assert ("decode steps" in {assumption["what"] for assumption in summary["assumed"]}) == said
