@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ class RunRecord:
     last_arrival_s: float
     truncated: int
     """Requests whose output was cut at the engine's max_model_len."""
+    rejections: dict[str, int]
+    """Why requests were rejected, with the numbers, and how many."""
     prefix_queries: int
     prefix_hits: int
     partial: bool
@@ -54,6 +57,7 @@ class Simulation:
         self.requests = RequestLog()
         self.steps = Table(STEP_COLUMNS)
         self.truncated = 0
+        self.rejections: Counter[str] = Counter()
         self._progress = progress
         self._ended = 0
         self._last_arrival_s = 0.0
@@ -94,27 +98,34 @@ class Simulation:
     def _send(self, arrival: Arrival, sent_s: float, waited_s: float) -> None:
         row = self.requests.submit(sent_s, arrival.prompt_tokens, arrival.priority, waited_s)
         self._last_arrival_s = sent_s
-        request = self._request(arrival, row)
-        if request is None:
+        reason = self._rejection(arrival)
+        if reason is not None:
             self.requests.status[row] = REJECTED
+            self.rejections[reason] += 1
             self._ended += 1
             self._clients.release()
             return
         replica = self._router.pick(self.replicas)
         self.requests.replica[row] = replica
-        self._front_ends[replica].submit(request, sent_s)
+        self._front_ends[replica].submit(self._request(arrival, row), sent_s)
 
-    def _request(self, arrival: Arrival, row: int) -> Request | None:
-        """The engine's view of an arrival; None if it can never be served.
+    def _rejection(self, arrival: Arrival) -> str | None:
+        """Why a request can never be served; None if it can.
 
-        An engine ends a request at max_model_len; a prompt that leaves no room for one token is refused, and so is a
-        request that outgrows the whole KV pool, which would block the queue for ever.
+        A prompt that leaves no room for one token is refused by the API server; a request that outgrows the whole KV
+        pool would block the engine's queue for ever.
         """
+        limit, longest = self.setup.settings.max_model_len, self._longest_tokens
+        if arrival.prompt_tokens >= limit:
+            return f"the prompt leaves no room in max_model_len, {limit:,} tokens"
+        if longest is not None and min(arrival.prompt_tokens + arrival.output_tokens, limit) > longest:
+            return f"prompt and output outgrow the KV pool, which holds {longest:,} tokens of one request"
+        return None
+
+    def _request(self, arrival: Arrival, row: int) -> Request:
+        """The engine's view of an arrival; the engine ends it at max_model_len."""
         room_tokens = self.setup.settings.max_model_len - arrival.prompt_tokens
         output_tokens = min(arrival.output_tokens, room_tokens)
-        longest = self._longest_tokens
-        if output_tokens < 1 or (longest is not None and arrival.prompt_tokens + output_tokens > longest):
-            return None
         self.truncated += output_tokens < arrival.output_tokens
         return Request(
             row,
@@ -151,6 +162,7 @@ class Simulation:
             ),
             last_arrival_s=self._last_arrival_s,
             truncated=self.truncated,
+            rejections=dict(self.rejections),
             prefix_queries=sum(engine.prefix_queries for engine in engines),
             prefix_hits=sum(engine.prefix_hits for engine in engines),
             partial=partial,

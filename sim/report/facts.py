@@ -82,6 +82,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     """What was sent, what came back and how fast, as (label, sentence)."""
     return [
         ("requests", _requests(summary.get("requests") or {})),
+        *[("rejected", f"{count(times)}: {reason}") for reason, times in (summary.get("rejections") or {}).items()],
         ("load", _load(summary)),
         ("throughput", _throughput(summary.get("throughput") or {})),
         ("SLO", slo_line(summary)),
@@ -92,6 +93,8 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
 def _requests(counts: Mapping[str, Any]) -> str:
     parts = [f"{count(counts.get('completed'))} of {count(counts.get('submitted'))} completed"]
     parts += [f"{count(counts[name])} {name}" for name in _ENDINGS if counts.get(name)]
+    if counts.get("truncated"):
+        parts.append(f"{count(counts['truncated'])} cut at max_model_len")
     return ", ".join(parts)
 
 

@@ -96,9 +96,11 @@ def fingerprint(*parts: Any) -> str:
 
 
 def flatten(summary: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested figures as ``ttft_s.p99`` columns; lists and texts that only people read are left out."""
+    """Nested figures as ``ttft_s.p99`` columns; lists, and reasons that are no fixed set of names, are left out."""
     row: dict[str, Any] = {}
     for name, value in summary.items():
+        if name == "rejections":
+            continue
         if isinstance(value, Mapping):
             row.update(flatten(value, f"{prefix}{name}."))
         elif not isinstance(value, list):

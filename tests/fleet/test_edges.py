@@ -78,3 +78,20 @@ def test_a_relative_path_in_an_override_is_seen_from_here(repo, tmp_path, monkey
 def test_examples_run_by_name(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert sim.run(name, overrides={"traffic.requests": 5} if name != "lessons/linear" else {}).summary["requests"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"engine.max_model_len": 400}, "no room in max_model_len, 400 tokens"),
+        ({"engine.kv_blocks": 30, "engine.max_model_len": 460, "traffic.prompt_tokens": 400}, None),
+    ],
+)
+def test_rejections_say_why_with_the_numbers(repo, changes, words):
+    base = {"traffic.requests": 10, "traffic.prompt_tokens": 500, "traffic.output_tokens": 100}
+    summary = sim.run(repo / "workloads/chat.yaml", overrides={**base, **changes}).summary
+    assert sum(summary["rejections"].values()) == summary["requests"]["rejected"]
+    if words:
+        assert words in next(iter(summary["rejections"]))
+    else:
+        assert summary["requests"]["truncated"] == 10
