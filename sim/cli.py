@@ -74,15 +74,15 @@ def run(
     loaded = load(scenario, overrides=_overrides(set_), seed=seed)
     with prepared(out) if out else nullcontext(), _run_progress(loaded.spec.traffic.requests) as progress:
         result = simulate(loaded, progress=progress)
+        # Written before anything is printed: a closed pipe must not cost the results.
+        written = result.save(out, trace=trace) if out else []
     if as_json:
         print(json.dumps(result.summary))
     else:
         from sim.report.console import print_summary
 
         print_summary(result.summary)
-    if out is not None:
-        written = result.save(out, trace=trace)
-        if not as_json:
+        if written:
             print("wrote " + ", ".join(str(path) for path in written))
     if result.summary["partial"]:
         print("interrupted: the figures cover what was simulated until then", file=sys.stderr)

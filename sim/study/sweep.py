@@ -35,6 +35,8 @@ def run_point(source: str | dict[str, Any], base_overrides: Mapping[str, Any], p
     try:
         loaded = load_scenario(source, overrides={**base_overrides, **point.overrides}, seed=point.seed)
         return {**row, "error": None, **flatten(summarise(simulate(loaded)))}
+    except ScenarioError as error:
+        return {**row, "seed": point.seed, "error": str(_as_grids(error, point))}
     except RidgelineError as error:
         return {**row, "seed": point.seed, "error": str(error)}
 
@@ -129,13 +131,22 @@ def _check_grid(source: str | dict[str, Any], base: Mapping[str, Any], wanted: S
             try:
                 load_scenario(source, overrides={**base, **point.overrides})
             except ScenarioError as error:
-                varied = tuple(point.overrides)
-                raise ScenarioError(
-                    [
-                        replace(problem, file=GRID) if problem.path.startswith(varied) else problem
-                        for problem in error.problems
-                    ]
-                ) from error
+                raise _as_grids(error, point) from error
+
+
+def _as_grids(error: ScenarioError, point: Point) -> ScenarioError:
+    """Problems of the keys a grid varies, said to be the grid's."""
+    return ScenarioError(
+        [
+            replace(problem, file=GRID) if any(_related(problem.path, path) for path in point.overrides) else problem
+            for problem in error.problems
+        ]
+    )
+
+
+def _related(one: str, other: str) -> bool:
+    """Whether one key path leads to the other."""
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def _journal(out: str | Path | None, loaded: Loaded, wanted: Sequence[Point], *, resume: bool) -> Journal | None:

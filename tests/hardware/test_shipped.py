@@ -131,3 +131,19 @@ def test_summary_of_the_h100() -> None:
     assert summary["calibration"]["date"] == "2026-11-30"
     assert summary["price"]["usd_per_hour"] == 2.95
     assert summary["links"]["scale_up"]["devices"] == 8
+
+
+@pytest.mark.parametrize("name", ["apple-m3-max", "apple-m4-max", "strix-halo", "rtx-4090", "a100-sxm-80gb"])
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "gpt-oss-20b"])
+def test_one_stream_decodes_at_the_speed_of_memory(name: str, model: str) -> None:
+    """Tile padding must not make a single token compute-bound: what bounds it is bytes, launches and the host."""
+    from sim.cost import RooflineCost
+    from sim.models import load_model
+    from sim.models.memory import windows
+    from sim.work import StepWork
+
+    spec = load_model(model)
+    cost = RooflineCost(spec, load_profile(name))
+    inside = tuple(min(500, window) for window in windows(spec))
+    step = cost.step_time(StepWork((), 1, 500, inside, 1))
+    assert step.compute_s < 0.1 * step.device_s

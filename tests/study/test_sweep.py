@@ -182,3 +182,15 @@ def test_wrong_values_are_named_as_the_grids(repo):
     with pytest.raises(ScenarioError) as caught:
         sim.sweep(repo / LESSON, {"traffic.output_tokens": [1, -2]})
     assert {problem.file for problem in caught.value.problems} == {"--grid"}
+
+
+def test_a_misspelt_section_and_a_point_that_cannot_run_are_the_grids_too(repo):
+    with pytest.raises(ScenarioError, match="--grid: nope"):
+        sim.sweep(repo / LESSON, {"nope.key": [1]})
+    table = sim.sweep(
+        repo / "workloads/chat.yaml",
+        {"deployment.tensor_parallel": [1, 3]},
+        overrides={"traffic.requests": 5},
+        jobs=1,
+    )
+    assert table["error"][1].startswith("--grid: deployment.tensor_parallel")
