@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from sim.errors import Problem, ScenarioError
 from sim.hardware import profile as shapes
-from sim.hardware.borrowing import Borrowed, borrow
+from sim.hardware.borrowing import Borrowed, borrow, ridge_16bit
 from sim.hardware.guards import link_faults, peak_faults
 from sim.hardware.profile import CLOCK_MARGIN, Efficiency, HardwareProfile, Link, Positive
 from sim.resources import find, names, nearest
@@ -115,9 +115,10 @@ def _borrowed(
     try:
         link = _LINK.validate_python(data.get("scale_up"))
         pcie_bytes_per_s = _RATE.validate_python(data.get("pcie_bytes_per_s"))
-    except ValidationError:  # the check of the whole profile reports it
+        ridge = ridge_16bit(_numbers(data["peak_flops_per_s"]), _BANDWIDTH.validate_python(data["hbm_bytes_per_s"]))
+    except (ValidationError, KeyError):  # the check of the whole profile reports it
         return None, []
-    return borrow(own, sibling, link, pcie_bytes_per_s), []
+    return borrow(own, sibling, link, pcie_bytes_per_s, ridge), []
 
 
 def _numbers(peaks: object) -> dict[str, float]:
@@ -148,3 +149,4 @@ def _problem(details: ErrorDetails, document: Document, path: Path, inside: tupl
 _PROFILE = TypeAdapter(HardwareProfile)
 _LINK: TypeAdapter[Link | None] = TypeAdapter(Link | None)
 _RATE: TypeAdapter[float | None] = TypeAdapter(Positive | None)
+_BANDWIDTH: TypeAdapter[float] = TypeAdapter(Positive)
