@@ -158,8 +158,7 @@ def models(
     from sim.models import describe, preset_names
 
     if model is None:
-        names = preset_names()
-        print(json.dumps(names) if as_json else "\n".join(names))
+        _list(preset_names(), as_json)
         return
     summary = describe(
         model,
@@ -181,8 +180,7 @@ def hardware(
     from sim.hardware import hardware_summary, load_profile, profile_names
 
     if name is None:
-        names = profile_names()
-        print(json.dumps(names) if as_json else "\n".join(names))
+        _list(profile_names(), as_json)
         return
     _show(hardware_summary(load_profile(name)), "print_hardware", as_json)
 
@@ -222,6 +220,15 @@ def _overrides(settings: list[str] | None) -> dict[str, Any]:
             raise ScenarioError([Problem("--set", None, path, "is given twice", "keep one of them")])
         overrides[path] = value
     return overrides
+
+
+def _list(names: list[str], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(names))
+        return
+    from sim.report.console import print_list
+
+    print_list(names)
 
 
 def _show(summary: dict[str, Any], printer: str, as_json: bool) -> None:

@@ -48,9 +48,6 @@ class Parts(NamedTuple):
         return self.compute_s + self.memory_s + self.communication_s + self.launch_s
 
 
-NOTHING = Parts(0.0, 0.0, 0.0, 0.0)
-
-
 def ridge(compute_s: float, memory_s: float, softness: float, launch_s: float) -> Parts:
     """max(compute, memory), rounded at the ridge by a p-norm; the whole is charged to the larger."""
     larger, smaller = max(compute_s, memory_s), min(compute_s, memory_s)

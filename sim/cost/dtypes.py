@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from sim.errors import RidgelineError
 
+ACTIVATION_BYTES = 2
+"""Activations are 16-bit between operators."""
 SIXTEEN_BIT = ("bf16", "fp16", "fp32")
 ORDER = {
     "fp32": ("fp32",),

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from sim.cost.curves import INFINITY, Parts, causal_area, decode_attention, prefill_attention, ridge
 from sim.cost.device import Device
+from sim.cost.dtypes import ACTIVATION_BYTES
 from sim.cost.shapes import split
 from sim.hardware import DecodeAttentionCurve
 from sim.models.dtypes import bytes_per_element
@@ -18,7 +19,6 @@ from sim.models.memory import INDEX_SCALE_BYTES, layer_kv_bytes_per_token
 from sim.models.spec import Attention, LatentAttention, LinearAttention
 from sim.work import PrefillChunk, StepWork
 
-ACTIVATION_BYTES = 2
 LATENT_DECODE_MEMORY = 0.85
 LATENT_DECODE_COMPUTE = 0.55
 """MLA decode reaches 0.85 of the bandwidth share of a grouped-query kernel, and 0.55 of the 16-bit peak: no kernel

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
+from sim.cost.dtypes import ACTIVATION_BYTES
 from sim.errors import DoesNotFit
 from sim.hardware import HardwareProfile
 from sim.models.memory import (
@@ -19,12 +20,10 @@ from sim.models.memory import (
     layer_kv_bytes_per_token,
     legal_tensor_parallel,
     weight_bytes_per_gpu,
-    windows,
 )
 from sim.models.spec import Attention, DenseFfn, LatentAttention, ModelSpec
 
 GIB = 2**30
-ACTIVATION_BYTES = 2
 FRAMEWORK_BYTES = 0.3 * GIB
 """CUDA context, cuBLAS workspaces and allocator slack: what vLLM's logs call non-torch memory."""
 COLLECTIVE_BYTES = 0.7 * GIB
@@ -181,7 +180,7 @@ def kv_capacity(
         bytes_per_block=bytes_per_block,
         tokens=kv_blocks * block_tokens // _tables(groups, request_tokens, block_tokens),
         request_tokens=request_tokens,
-        uniform=uniform and not windows(model),
+        uniform=uniform,
         budget=budget,
         groups=(None,) if groups is None else groups.windows,
     )

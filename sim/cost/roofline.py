@@ -7,6 +7,7 @@ from collections import Counter
 from sim.cost.attention import AttentionCost
 from sim.cost.curves import Parts, collective, distinct_experts, experts, gemm
 from sim.cost.device import Device
+from sim.cost.dtypes import ACTIVATION_BYTES
 from sim.cost.operators import Operator, total
 from sim.cost.shapes import Gemm, attention_gemms, ffn_gemms
 from sim.hardware import HardwareProfile, HostOverheads
@@ -14,8 +15,6 @@ from sim.models.dtypes import stored_bytes
 from sim.models.spec import Attention, DType, LatentAttention, LinearAttention, ModelSpec, MoeFfn, WeightFormat
 from sim.work import StepTime, StepWork
 
-ACTIVATION_BYTES = 2
-"""Activations are 16-bit between operators."""
 ELEMENTWISE_PASSES = 5
 """Reads and writes of a hidden state per layer by norms, residuals and activation functions that do not fuse."""
 QK_NORM_BYTES = 8

@@ -55,7 +55,6 @@ def settings_for(
     memory_bytes: int,
     device_name: str,
     max_model_len: int,
-    kv_blocks: int | None = None,
 ) -> Resolved:
     """Fill in what the scenario leaves open, in the order of vLLM's EngineArgs.
 
@@ -90,4 +89,4 @@ def settings_for(
         "watermark": spec.watermark or 0.0,
     }
     taken = {name: value for name, value in chosen.items() if getattr(spec, name) is None}
-    return Resolved(EngineSettings(kv_blocks=kv_blocks, **chosen), taken)  # type: ignore[arg-type]
+    return Resolved(EngineSettings(**chosen), taken)  # type: ignore[arg-type]

@@ -223,9 +223,10 @@ def _fit_length(
         return settings, False
     engine = loaded.spec.engine
     settings = replace(settings, kv_blocks=capacity.blocks, kv_groups=capacity.groups)
-    longest = longest_request_tokens(model, capacity, loaded.spec.deployment.tensor_parallel, engine.kv_dtype)
-    if capacity.groups != (None,):
-        longest = build_engine(rules, settings).longest_request_tokens() or longest
+    if capacity.groups == (None,):
+        longest = longest_request_tokens(model, capacity, loaded.spec.deployment.tensor_parallel, engine.kv_dtype)
+    else:
+        longest = build_engine(rules, settings).longest_request_tokens() or 0
     if longest >= settings.max_model_len:
         return settings, False
     if engine.max_model_len is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
 from sim.cost import KvCapacity
-from sim.cost.memory import bandwidth_bound_tokens_per_s
+from sim.cost.memory import GIB, bandwidth_bound_tokens_per_s
 from sim.engine import EngineRules, EngineSettings
 from sim.hardware import HardwareProfile
 from sim.models import ModelSpec
@@ -15,7 +15,6 @@ from sim.models.memory import active_parameters, parameters
 from sim.scenario import Loaded
 from sim.traffic import open_traffic
 
-GIB = 2**30
 SAMPLE_REQUESTS = 256
 """Requests looked at to learn the mean length."""
 
@@ -41,7 +40,7 @@ def assumptions(
     model: ModelSpec,
     hardware: HardwareProfile,
     rules: EngineRules,
-    defaults_taken: dict[str, object],
+    defaults_taken: Mapping[str, object],
     settings: EngineSettings,
     capacity: KvCapacity | None,
     *,
@@ -95,18 +94,18 @@ def _step_times(
 
 
 def _engine(
-    loaded: Loaded, rules: EngineRules, defaults_taken: dict[str, object], settings: EngineSettings, *, fitted: bool
+    loaded: Loaded, rules: EngineRules, defaults_taken: Mapping[str, object], settings: EngineSettings, *, fitted: bool
 ) -> Iterator[Assumption]:
     if loaded.spec.engine.version is None:
         yield Assumption("engine.version", rules.version, "the newest with a record")
     if rules.notice:
         yield Assumption("engine.version", rules.version, rules.notice)
-    lengths = defaults_taken.pop("max_model_len", None)
-    if lengths is not None:
+    if "max_model_len" in defaults_taken:
         why = "the longest request the KV pool holds" if fitted else "the model's own limit"
         yield Assumption("engine.max_model_len", f"{settings.max_model_len:,}", why)
-    if defaults_taken:
-        listed = ", ".join(f"{name} {_shown(value)}" for name, value in defaults_taken.items())
+    rest = {name: value for name, value in defaults_taken.items() if name != "max_model_len"}
+    if rest:
+        listed = ", ".join(f"{name} {_shown(value)}" for name, value in rest.items())
         yield Assumption("engine settings", listed, f"defaults of {rules.engine} {rules.version}")
 
 

@@ -38,7 +38,6 @@ class RunRecord:
     steps: Table
     recorders: tuple[ReplicaRecorder, ...]
     end_s: float
-    last_arrival_s: float
     truncated: int
     """Requests whose output was cut at the engine's max_model_len."""
     rejections: dict[str, int]
@@ -160,7 +159,6 @@ class Simulation:
             end_s=max(
                 self._last_arrival_s, float(np.nanmax(finish_s, initial=0.0)), 0.0 if self.setup.drain else self.env.now
             ),
-            last_arrival_s=self._last_arrival_s,
             truncated=self.truncated,
             rejections=dict(self.rejections),
             prefix_queries=sum(engine.prefix_queries for engine in engines),

@@ -59,10 +59,6 @@ class TimeAccount:
                 largest, bound = part_s, name
         return bound  # type: ignore[return-value]
 
-    @property
-    def busy_s(self) -> float:
-        return self.compute_s + self.memory_s + self.communication_s + self.host_s
-
 
 class StepRecord(NamedTuple):
     """One step as the replica saw it: it occupied the replica from ``end_s - duration_s`` to ``end_s``."""
@@ -139,7 +135,7 @@ class ReplicaRecorder:
         for request, streak in self._streaming.items():
             self._settle(request, streak)
         for request in (*self._streaming, *self._paused_since_s):
-            self._requests.output_tokens[request.order] = request.known_tokens - request.prompt_tokens
+            self._requests.output_tokens[request.order] = request.emitted_tokens
 
     def _charge_prefill(self, plan: Plan, duration_s: float) -> None:
         requests, streaming = self._requests, self._streaming
@@ -187,7 +183,7 @@ class ReplicaRecorder:
         requests, row = self._requests, request.order
         self._settle(request, self._streaming.pop(request))
         requests.finish_s[row] = end_s
-        requests.output_tokens[row] = request.known_tokens - request.prompt_tokens
+        requests.output_tokens[row] = request.emitted_tokens
         requests.status[row] = COMPLETED
 
     def _write_step(self, plan: Plan, step: StepRecord) -> None:

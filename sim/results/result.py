@@ -78,7 +78,7 @@ class Result:
         write_text(written[3], html(self))
         if trace:
             written.append(folder / "trace.json.gz")
-            write_trace(self.requests, self.steps, written[-1])
+            write_trace(self.requests, self.run.steps.frames(), written[-1])
         return written
 
     def __repr__(self) -> str:

@@ -34,7 +34,11 @@ def measured_rows(columns: dict[str, np.ndarray], warmup: float) -> np.ndarray:
 
 
 def summarise(run: RunRecord) -> dict[str, Any]:
-    """Everything a script may want of a run, as plain JSON types; null where a figure is undefined."""
+    """Everything a script may want of a run, as plain JSON types; null where a figure is undefined.
+
+    Latencies, throughput, attainment and the counts of requests are of the measured ones; ``steps``, ``preemptions``,
+    ``kv``, ``bound``, ``rejections`` and ``requests.truncated`` are of the whole run.
+    """
     setup, spec = run.setup, run.setup.loaded.spec
     everyone = derive(run.requests.columns())
     columns = select(everyone, measured_rows(everyone, spec.measure.warmup))
