@@ -51,7 +51,7 @@ class AttentionCost:
     def decode_time(self, sequences: int) -> DecodeTime | None:
         """Of steps that only decode; None where a kind's time is not linear in its contexts."""
         constant = Parts(0.0, 0.0, 0.0, 0.0)
-        rates = {window: (0.0, 0.0) for window in (None, *range(len(self._windows)))}
+        rates = dict.fromkeys((None, *range(len(self._windows))), (0.0, 0.0))
         for kind, count in self._kinds:
             linear = kind.decode_rates(sequences)
             if linear is None:
@@ -61,9 +61,15 @@ class AttentionCost:
             compute, memory = rates[window]
             rates[window] = (compute + per_token.compute_s * count, memory + per_token.memory_s * count)
         compute, memory = rates.pop(None)
-        launch_s = constant.launch_s
         return DecodeTime(
-            0.0, constant.compute_s, compute, constant.memory_s, memory, 0.0, launch_s, tuple(rates.values())
+            host_s=0.0,
+            compute_s=constant.compute_s,
+            compute_s_per_token=compute,
+            memory_s=constant.memory_s,
+            memory_s_per_token=memory,
+            communication_s=0.0,
+            launch_s=constant.launch_s,
+            windows=tuple(rates.values()),
         )
 
     def operators(self, work: StepWork) -> list[Operator]:
