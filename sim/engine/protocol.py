@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sim.engine.request import Request
 from sim.work import StepWork
@@ -23,10 +24,15 @@ class Plan:
     sampled: list[Request]
     """Requests that sample a token in this step, in scheduled order."""
     work: StepWork
+    steady: int = 0
+    """Requests beyond ``scheduled`` and ``sampled`` that decode in this step as in those before it, not named one by
+    one."""
+    number: int = 0
+    """Counts an engine's plans that are not empty, where it has a use for that."""
 
     @property
     def empty(self) -> bool:
-        return not self.scheduled
+        return not self.scheduled and not self.steady
 
 
 @dataclass(slots=True)
@@ -39,6 +45,26 @@ class Outcome:
 
     emitted: list[Request]
     finished: list[Request]
+    steady: int = 0
+    """Requests beyond ``emitted`` that sampled too, as in the step before."""
+
+
+class DecodeRun(NamedTuple):
+    """Steps ahead in which the same requests decode and nothing else happens, unless a request arrives."""
+
+    sequences: int
+    number: int
+    """Of the first step; those in flight were numbered before it."""
+    steps: int
+    """At most so many."""
+    context_tokens: int
+    """Of the first step; ``sequences`` more in every further one."""
+    blocks_used: int
+    blocks_due: list[int]
+    """KV blocks that a step takes, by its number modulo ``block_tokens``."""
+    block_tokens: int
+    window_tokens: Callable[[int], tuple[int, ...]]
+    """``StepWork.decode_window_tokens`` of a step, asked for in order."""
 
 
 class Engine(Protocol):
@@ -61,6 +87,22 @@ class Engine(Protocol):
     def complete(self, plan: Plan) -> Outcome: ...
 
     def abort(self, request: Request) -> None: ...
+
+    def settle(self) -> None:
+        """Bring every request's own counts up to date."""
+        ...
+
+    def decode_run(self) -> DecodeRun | None:
+        """What the next steps are if they only go on decoding; None if they do not, or if nobody can tell."""
+        ...
+
+    def decoded(self, scheduled: int, completed: int) -> None:
+        """So many steps of the run were scheduled, and the oldest in flight completed."""
+        ...
+
+    def steady_plan(self) -> Plan:
+        """The plan of the oldest step in flight, where it was scheduled by ``decoded``."""
+        ...
 
     @property
     def unfinished(self) -> int:

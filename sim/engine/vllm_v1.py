@@ -9,7 +9,7 @@ is preempted: its blocks are freed, and it recomputes prompt and output when it 
 from __future__ import annotations
 
 from sim.engine.kv_cache import KvCache
-from sim.engine.protocol import Outcome, Plan
+from sim.engine.protocol import DecodeRun, Outcome, Plan
 from sim.engine.queues import FcfsQueue, PriorityQueue, WaitingQueue
 from sim.engine.request import Request, Status
 from sim.engine.settings import EngineSettings
@@ -32,6 +32,7 @@ class VllmV1:
         self.cache = _cache(rules, settings)
         self.waiting: WaitingQueue = PriorityQueue() if settings.policy == "priority" else FcfsQueue()
         self.running: list[Request] = []
+        self._admissions = 0
         self._rules = rules
         self._windows = windows
         self._priority = settings.policy == "priority"
@@ -75,7 +76,7 @@ class VllmV1:
 
     def schedule(self) -> Plan:
         """Decide the next step."""
-        step = _Step(self.settings.max_batched_tokens, self._threshold())
+        step = Step(self.settings.max_batched_tokens, self._threshold())
         self._schedule_running(step)
         if not step.preempted:
             self._admit(step)
@@ -107,6 +108,28 @@ class VllmV1:
             self.running = [request for request in self.running if request.status is RUNNING]
         return Outcome(emitted, finished)
 
+    def listed(self, plan: Plan) -> list[tuple[Request, int]]:
+        """All that a plan schedules, in the engine's order."""
+        return plan.scheduled
+
+    def computed_tokens(self, request: Request) -> int:
+        """What is computed of a running request, with the steps in flight."""
+        return request.computed_tokens
+
+    def settle(self) -> None:
+        """They are."""
+
+    def decode_run(self) -> DecodeRun | None:
+        """Nobody can tell."""
+        return None
+
+    def decoded(self, scheduled: int, completed: int) -> None:
+        """Never said here."""
+
+    def steady_plan(self) -> Plan:
+        """Every plan names its requests."""
+        raise NotImplementedError
+
     def _end(self, request: Request) -> None:
         if request.status is RUNNING:
             self.cache.release(request)
@@ -124,7 +147,7 @@ class VllmV1:
             threshold = max(threshold, settings.max_batched_tokens // max(present, 1))
         return threshold or settings.max_model_len
 
-    def _schedule_running(self, step: _Step) -> None:
+    def _schedule_running(self, step: Step) -> None:
         """Running requests, in list order: what is known and not computed, as far as budget and blocks allow."""
         scheduled, preempted = step.scheduled, step.preempted
         for request in self.running:
@@ -151,7 +174,7 @@ class VllmV1:
         if preempted:
             self.running = [request for request in self.running if request.status is RUNNING]
 
-    def _make_room(self, step: _Step, request: Request, end: int) -> bool:
+    def _make_room(self, step: Step, request: Request, end: int) -> bool:
         """Preempt until the request's blocks fit; False if it was the victim itself."""
         while not self.cache.extend(request, end):
             victim = self._victim()
@@ -169,7 +192,7 @@ class VllmV1:
             return max(candidates, key=lambda request: (request.priority, request.order))
         return next(request for request in reversed(self.running) if request.status is RUNNING)
 
-    def _take_back(self, step: _Step, victim: Request) -> None:
+    def _take_back(self, step: Step, victim: Request) -> None:
         """A victim that had its turn in this step loses it again."""
         for index, (request, tokens) in enumerate(step.scheduled):
             if request is victim:
@@ -177,14 +200,14 @@ class VllmV1:
                 step.budget += tokens if self._rules.budget_returns else 0
                 return
 
-    def _preempt(self, step: _Step, victim: Request) -> None:
+    def _preempt(self, step: Step, victim: Request) -> None:
         self.cache.release(victim)
         victim.computed_tokens = 0
         victim.status = PREEMPTED
         self.waiting.put_back(victim)
         step.preempted.append(victim)
 
-    def _admit(self, step: _Step) -> None:
+    def _admit(self, step: Step) -> None:
         """Waiting requests, from the head, until one does not fit."""
         waiting, set_aside = self.waiting, []
         while len(waiting) and step.budget > 0 and len(self.running) < self._most_running:
@@ -204,20 +227,32 @@ class VllmV1:
         for request in reversed(set_aside):
             waiting.put_back(request)
 
-    def _start(self, step: _Step, request: Request, tokens: int, hit_tokens: int) -> None:
+    def _start(self, step: Step, request: Request, tokens: int, hit_tokens: int) -> None:
         resumed = request.status is PREEMPTED
         if self.cache.caching and not resumed:
             self.prefix_queries += request.known_tokens
             self.prefix_hits += hit_tokens
         request.status = RUNNING
+        request.rank = self._admissions = self._admissions + 1
         request.computed_tokens = hit_tokens
         self.running.append(request)
         step.admitted.append((request, hit_tokens, resumed))
         step.scheduled.append((request, tokens))
         step.budget -= tokens
 
-    def _commit(self, step: _Step) -> Plan:
-        """The step is decided: count its tokens as computed before it runs.
+    def _commit(self, step: Step) -> Plan:
+        """The step is decided: count its tokens as computed before it runs."""
+        chunks, decode_contexts, sampled = self._commit_tokens(step.scheduled)
+        if self.settings.async_scheduling and self.cache.windowed:
+            for request, tokens in step.scheduled:
+                request.in_flight_tokens += tokens
+        work = step_work(chunks, decode_contexts, self._windows, len(sampled))
+        return Plan(step.scheduled, step.admitted, step.preempted, sampled, work)
+
+    def _commit_tokens(
+        self, scheduled: list[tuple[Request, int]]
+    ) -> tuple[list[PrefillChunk], list[int], list[Request]]:
+        """Prefill chunks, the contexts of decodes, and the requests that sample.
 
         A decode is one token of a request that has sampled before, and samples again; all else is a prefill chunk.
         """
@@ -225,7 +260,7 @@ class VllmV1:
         decode_contexts: list[int] = []
         chunks: list[PrefillChunk] = []
         asynchronous = self.settings.async_scheduling
-        for request, tokens in step.scheduled:
+        for request, tokens in scheduled:
             before = request.computed_tokens
             request.computed_tokens = end = before + tokens
             known = request.known_tokens + request.placeholders
@@ -237,14 +272,10 @@ class VllmV1:
                     decode_contexts.append(end)
                     continue
             chunks.append(PrefillChunk(tokens, before))
-        if asynchronous and self.cache.windowed:
-            for request, tokens in step.scheduled:
-                request.in_flight_tokens += tokens
-        work = step_work(chunks, decode_contexts, self._windows, len(sampled))
-        return Plan(step.scheduled, step.admitted, step.preempted, sampled, work)
+        return chunks, decode_contexts, sampled
 
 
-class _Step:
+class Step:
     """What is decided so far in one schedule() call."""
 
     __slots__ = ("admitted", "budget", "preempted", "scheduled", "threshold")

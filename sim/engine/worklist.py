@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from operator import add
+
 from sim.work import PrefillChunk, StepWork
 
 
 def step_work(
-    chunks: list[PrefillChunk], decode_contexts: list[int], windows: tuple[int, ...], sampled: int
+    chunks: list[PrefillChunk],
+    decode_contexts: list[int],
+    windows: tuple[int, ...],
+    sampled: int,
+    *,
+    sequences: int = 0,
+    context_tokens: int = 0,
+    window_tokens: tuple[int, ...] = (),
 ) -> StepWork:
-    """A step of these chunks, and of one decode per context (its new token included)."""
-    context_tokens = sum(decode_contexts)
-    window_tokens = tuple(
-        context_tokens - sum([context - window for context in decode_contexts if context > window])
-        for window in windows
+    """A step of these chunks, and of one decode per context (its new token included).
+
+    Further decodes may be given as sums: their ``sequences``, ``context_tokens`` and ``window_tokens``.
+    """
+    contexts = sum(decode_contexts)
+    inside = tuple(
+        contexts - sum([context - window for context in decode_contexts if context > window]) for window in windows
     )
-    return StepWork(tuple(chunks), len(decode_contexts), context_tokens, window_tokens, sampled)
+    if window_tokens:
+        inside = tuple(map(add, inside, window_tokens))
+    return StepWork(tuple(chunks), len(decode_contexts) + sequences, contexts + context_tokens, inside, sampled)

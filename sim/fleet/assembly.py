@@ -60,9 +60,9 @@ class Setup:
     def request_serial_s(self) -> float:
         return self.rules.host.request_serial_s * self.hardware.host.slowdown if self.overheads else 0.0
 
-    def engine(self) -> Engine:
-        """A fresh engine of one replica."""
-        return build_engine(self.rules, self.settings, windows(self.model))
+    def engine(self, *, plain: bool = False) -> Engine:
+        """A fresh engine of one replica; ``plain``: without short cuts."""
+        return build_engine(self.rules, self.settings, windows(self.model), plain=plain)
 
     def traffic(self) -> Traffic:
         """The load, from its start."""

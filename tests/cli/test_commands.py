@@ -83,7 +83,8 @@ def test_out_writes_everything(repo, tmp_path):
     ]  # fmt: skip
     assert list(pd.read_parquet(out / "steps.parquet")) == [
         "replica", "start_s", "duration_s", "prefill_tokens", "decode_sequences", "context_tokens", "running",
-        "waiting", "kv_blocks_used", "preemptions", "bound",
+        "waiting", "kv_blocks_used", "preemptions", "bound", "compute_s", "memory_s", "communication_s", "host_s",
+        "gap_s", "streaming",
     ]  # fmt: skip
     requests = pd.read_parquet(out / "requests.parquet")
     assert {
