@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from sim.engine import EngineSettings, rules_for
-from sim.engine.protocol import Outcome, Plan
+from sim.engine.protocol import Engine, Outcome, Plan
 from sim.engine.request import Request
 from sim.engine.vllm_v1 import VllmV1
 
@@ -38,7 +38,17 @@ class World:
         self, version: str = "0.33", *, usable: int | None = 100, windows: tuple[int, ...] = (), **settings
     ) -> None:
         chosen = EngineSettings(kv_blocks=None if usable is None else usable + 1, **{**SMALL, **settings})
-        self.engine = VllmV1(rules_for("vllm", version), chosen, windows)
+        self._start(VllmV1(rules_for("vllm", version), chosen, windows))
+
+    @classmethod
+    def of(cls, engine: Engine) -> World:
+        """A world around any engine."""
+        world = cls.__new__(cls)
+        world._start(engine)
+        return world
+
+    def _start(self, engine: Engine) -> None:
+        self.engine = engine
         self.plan: Plan | None = None
         self._in_flight: deque[Plan] = deque()
         self._arrived = 0
@@ -87,3 +97,9 @@ class World:
 @pytest.fixture(scope="session")
 def world() -> type[World]:
     return World
+
+
+@pytest.fixture(scope="session")
+def small() -> dict:
+    """Settings of a small engine."""
+    return SMALL
