@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 
 from sim.engine import EngineSettings, rules_for
-from sim.engine.protocol import Outcome, Plan
+from sim.engine.protocol import Engine, Outcome, Plan
 from sim.engine.request import Request
+from sim.engine.trtllm import TrtLlm, TrtLlmSettings
 from sim.engine.vllm_v1 import VllmV1
 
 SMALL = {
@@ -38,7 +40,17 @@ class World:
         self, version: str = "0.33", *, usable: int | None = 100, windows: tuple[int, ...] = (), **settings
     ) -> None:
         chosen = EngineSettings(kv_blocks=None if usable is None else usable + 1, **{**SMALL, **settings})
-        self.engine = VllmV1(rules_for("vllm", version), chosen, windows)
+        self._drive(VllmV1(rules_for("vllm", version), chosen, windows))
+
+    @classmethod
+    def of(cls, engine: Engine) -> World:
+        """The same world around another engine."""
+        world = cls.__new__(cls)
+        world._drive(engine)
+        return world
+
+    def _drive(self, engine: Engine) -> None:
+        self.engine = engine
         self.plan: Plan | None = None
         self._in_flight: deque[Plan] = deque()
         self._arrived = 0
@@ -87,3 +99,11 @@ class World:
 @pytest.fixture(scope="session")
 def world() -> type[World]:
     return World
+
+
+@pytest.fixture(scope="session")
+def trtllm() -> Callable[..., World]:
+    def build(usable: int | None = 100, **settings) -> World:
+        return World.of(TrtLlm(TrtLlmSettings(kv_blocks=usable, **{**SMALL, **settings})))
+
+    return build
