@@ -67,7 +67,7 @@ class IterationEngine(ABC):
         emitted: list[Request] = []
         finished: list[Request] = []
         for request in plan.sampled:
-            if request.ended:
+            if request.status is not Status.RUNNING and request.ended:
                 continue
             request.known_tokens += 1
             if self.steps_in_flight > 1:

@@ -108,12 +108,14 @@ class ReuseCache:
         request.block_count = len(blocks)
 
     def cover(self, request: Request, tokens: int) -> None:
-        """Give a request the blocks of its first ``tokens``; the scheduler has seen that they are free."""
+        """Give a request the blocks of its first ``tokens``; the scheduler has seen that they are free.
+
+        There is nothing to do below ``request.visit_at``.
+        """
         fresh = self.blocks(tokens) - request.block_count
-        if fresh <= 0:
-            return
         assert fresh <= self.pool.free, f"{fresh} blocks are needed and {self.pool.free} free"
         request.block_count += fresh
+        request.visit_at = request.block_count * self.block_tokens + 1
         if self.reuse:
             request.blocks += self.pool.take(fresh)
         else:
@@ -133,7 +135,7 @@ class ReuseCache:
             request.blocks = []
         else:
             self.pool.give_count(request.block_count)
-        request.block_count = 0
+        request.block_count = request.visit_at = 0
 
     def _keys(self, request: Request) -> Iterator[int]:
         if not self.reuse:

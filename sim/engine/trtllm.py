@@ -20,7 +20,7 @@ from sim.engine.request import Request, Status
 from sim.engine.reuse_cache import ReuseCache
 from sim.engine.settings import EngineSettings
 from sim.engine.trtllm_batch import Candidate, ChunkingPolicy, chunked_contexts, whole_contexts
-from sim.engine.trtllm_capacity import CapacityPolicy, CapacityScheduler, in_context
+from sim.engine.trtllm_capacity import CapacityPolicy, CapacityScheduler
 from sim.errors import RidgelineError
 
 
@@ -78,12 +78,13 @@ class TrtLlm(IterationEngine):
         for request in paused:
             self._pause(request)
         reused = {request: self.cache.prefix(request) for request in fitting if request.status is not Status.RUNNING}
-        candidates = [Candidate(request, self._context_tokens(request, reused)) for request in fitting]
-        scheduled = self._micro_batch(candidates)
+        scheduled = self._micro_batch([self._candidate(request, reused) for request in fitting])
         # All hold what they reuse before anyone takes blocks, which may evict.
         admitted = [self._start(request, reused[request]) for request, _ in scheduled if request in reused]
         for request, tokens in scheduled:
-            self.cache.cover(request, max(request.register_at, request.computed_tokens + tokens))
+            end = request.computed_tokens + tokens
+            if end >= request.visit_at:
+                self.cache.cover(request, max(request.register_at, end))
         return self._plan(scheduled, admitted, paused)
 
     def complete(self, plan: Plan) -> Outcome:
@@ -93,10 +94,10 @@ class TrtLlm(IterationEngine):
                 self.cache.store(request)
         return super().complete(plan)
 
-    def _context_tokens(self, request: Request, reused: dict[Request, list[Block]]) -> int:
-        if request in reused:
-            return request.known_tokens - len(reused[request]) * self.settings.block_tokens
-        return request.register_at - request.computed_tokens if in_context(request) else 0
+    def _candidate(self, request: Request, reused: dict[Request, list[Block]]) -> Candidate:
+        if request.status is Status.RUNNING:
+            return Candidate(request, max(0, request.register_at - request.computed_tokens))
+        return Candidate(request, request.known_tokens - len(reused[request]) * self.settings.block_tokens)
 
     def _micro_batch(self, candidates: list[Candidate]) -> list[tuple[Request, int]]:
         chosen = self.settings

@@ -45,29 +45,36 @@ class CapacityScheduler:
 
     def fit(self, running: list[Request], waiting: list[Request]) -> Capacity:
         """Apply the policy. Paused requests have lost their blocks; the caller moves them to the waiting ones."""
-        begun = [request for request in running if not wholly_scheduled(request)]
         if self._policy == "max-utilization":
-            return self._max_utilization(begun, waiting)
-        fitting = self._no_evict(begun, waiting)
-        contexts = [request for request in fitting if in_context(request)]
-        return Capacity(contexts if contexts and self._policy == "prefill-first" else fitting, [])
+            return self._max_utilization([request for request in running if not wholly_scheduled(request)], waiting)
+        contexts: list[Request] = []
+        generating: list[Request] = []
+        for request in running:
+            if in_context(request):
+                contexts.append(request)
+            elif not wholly_scheduled(request):
+                generating.append(request)
+        if self._policy == "static-batch" and generating:
+            return Capacity(generating, [])
+        fitting = self._reservable(generating, contexts, waiting)
+        alone = fitting and self._policy == "prefill-first"
+        return Capacity(fitting if alone else generating + fitting, [])
 
-    def _no_evict(self, begun: list[Request], waiting: list[Request]) -> list[Request]:
-        """All that generate; then contexts, while every block up to everyone's end can be reserved.
+    def _reservable(self, generating: list[Request], begun: list[Request], waiting: list[Request]) -> list[Request]:
+        """Contexts that fit: every block up to their end can be reserved, beside those of all that generate.
 
-        The first context that does not fit stops those behind it. A static batch takes contexts only when none
-        generates, and skips none of them.
+        The first that does not fit stops those behind it. A static batch skips none: it would leave without it.
         """
-        fitting = [request for request in begun if not in_context(request)]
-        static = self._policy == "static-batch"
-        if static and fitting:
+        fitting: list[Request] = []
+        slots = self._most - len(generating)
+        if not slots or not (begun or waiting):
             return fitting
-        free = self._cache.free - sum(self._to_completion(request) for request in fitting)
+        free = self._cache.free - sum([self._to_completion(request) for request in generating])
         skips = Skips(self._cache, begun)
-        for request in merge((request for request in begun if in_context(request)), waiting, key=ARRIVAL):
-            if len(fitting) >= self._most:
+        for request in merge(begun, waiting, key=ARRIVAL):
+            if len(fitting) >= slots:
                 break
-            if not static and skips.better_later(request):
+            if self._policy != "static-batch" and skips.better_later(request):
                 continue
             free -= self._to_completion(request)
             if free < 0:
