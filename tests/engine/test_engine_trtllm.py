@@ -129,6 +129,19 @@ def test_a_request_pauses_itself_when_it_is_the_last(trtllm):
     assert [log.preempted for log in logs] == [[], [], ["b"], []]
 
 
+def test_the_answer_so_far_is_chunked_like_a_prompt(trtllm):
+    """Budget 8: b begins in the second step. a's thirteenth token, in the seventh, finds no block: b is paused with
+    7 + 5 tokens known. a ends with its twelfth step, and b computes them as 8 and 4.
+    """
+    w = trtllm(6, max_batched_tokens=8, **MAX_UTILIZATION)
+    w.add("a", 7, 12)
+    w.add("b", 7, 12)
+    logs = w.steps(15)
+    assert [log.scheduled for log in logs[:2]] == [{"a": 7}, {"b": 7, "a": 1}]
+    assert [step for step, log in enumerate(logs, 1) if log.preempted] == [7]
+    assert [log.scheduled for log in logs[11:]] == [{"a": 1}, {"b": 8}, {"b": 4}, {"b": 1}]
+
+
 def test_nobody_behind_a_paused_request_takes_part(trtllm):
     """c needs one block. In the step of b's pause one is free, but b ends the list; then b is first, and needs 3."""
     w = trtllm(4, **MAX_UTILIZATION)
@@ -312,11 +325,12 @@ def test_a_client_that_gives_up_frees_its_blocks_wherever_it_is(trtllm):
     assert (w.engine.unfinished, w.engine.kv_blocks_used) == (0, 0)
 
 
-def test_the_overlap_scheduler_runs_ahead_of_the_tokens(trtllm):
+@pytest.mark.parametrize("policy", ["guaranteed-no-evict", "max-utilization"])
+def test_the_overlap_scheduler_runs_ahead_of_the_tokens(trtllm, policy):
     """a's second step is its last: it takes no slot in the third, where b begins, though its end is not yet seen."""
     scheduled = {}
     for overlap in (False, True):
-        w = trtllm(max_sequences=1, async_scheduling=overlap)
+        w = trtllm(max_sequences=1, async_scheduling=overlap, capacity_policy=policy)
         w.add("a", 4, 2)
         w.add("b", 4, 1)
         scheduled[overlap] = [(log.scheduled, log.finished) for log in w.steps(4)]

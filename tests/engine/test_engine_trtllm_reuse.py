@@ -21,12 +21,14 @@ def test_a_context_waits_for_what_another_computes_in_this_iteration(trtllm):
 
 
 def test_it_waits_as_long_as_the_others_context_takes(trtllm):
-    """a's 16 tokens are two chunks of 8; its blocks can be reused when the last one is completed."""
-    w = trtllm(prefix_caching=True, max_batched_tokens=8)
+    """a's 16 tokens are chunks of 12 and 4; its blocks can be reused when the last one is completed. There are 8 tokens
+    of budget left for b in the second step.
+    """
+    w = trtllm(prefix_caching=True, max_batched_tokens=12)
     w.add("a", [("s", 12), ("u", 4)], 2)
     w.add("b", [("s", 12), ("v", 4)], 1)
     logs = w.steps(3)
-    assert [log.scheduled for log in logs] == [{"a": 8}, {"a": 8}, {"b": 4, "a": 1}]
+    assert [log.scheduled for log in logs] == [{"a": 12}, {"a": 4}, {"b": 4, "a": 1}]
     assert logs[2].cached == {"b": 12}
 
 
@@ -60,6 +62,21 @@ def test_max_utilization_skips_too(trtllm):
     w.add("a", [*SHARED, ("u", 3)], 9)
     w.add("b", [*SHARED, ("v", 3)], 9)
     assert w.scheduled(2) == [{"a": 11}, {"b": 3, "a": 1}]
+
+
+def test_a_skipped_request_may_pause_one_that_began_before_it(trtllm):
+    """Of 2 slots c took b's in the first step; in the second b stands before it. A reservation is never lost."""
+    for policy, scheduled, paused in (
+        ("max-utilization", {"b": 3, "a": 1}, ["c"]),
+        ("guaranteed-no-evict", {"a": 1, "c": 1}, []),
+    ):
+        w = trtllm(prefix_caching=True, capacity_policy=policy, max_sequences=2)
+        w.add("a", [*SHARED, ("u", 3)], 9)
+        w.add("b", [*SHARED, ("v", 3)], 9)
+        w.add("c", 5, 9)
+        assert w.step().scheduled == {"a": 11, "c": 5}
+        log = w.step()
+        assert (log.scheduled, log.preempted) == (scheduled, paused)
 
 
 def test_under_overlap_the_next_iteration_comes_too_early_to_reuse(trtllm):
@@ -100,14 +117,14 @@ def test_a_fully_cached_prompt_computes_its_last_block_again(trtllm):
     assert (log.cached, log.scheduled) == ({"b": 4}, {"b": 4})
 
 
-def test_answers_can_be_reused_when_their_request_has_ended(trtllm):
-    """a computes 4 + 4 tokens of its prompt and answer. While it runs only its prompt is there to be hit."""
-    for steps, hit in ((4, 4), (5, 8)):
-        w = trtllm(prefix_caching=True)
-        w.add("a", [("s", 4)], 5)
-        w.steps(steps)
-        w.add("b", [("s", 4), ("o:a", 5)], 1)
-        assert w.step().cached == {"b": hit}
+@pytest.mark.parametrize(("output", "steps", "hit"), [(5, 4, 4), (5, 5, 8), (4, 4, 4)])
+def test_answers_can_be_reused_when_their_request_has_ended(trtllm, output, steps, hit):
+    """Of 5 tokens a computes 4: a full block, there to be hit when a has ended. Of 4 it computes 3."""
+    w = trtllm(prefix_caching=True)
+    w.add("a", [("s", 4)], output)
+    w.steps(steps)
+    w.add("b", [("s", 4), ("o:a", 5)], 1)
+    assert w.step().cached == {"b": hit}
 
 
 @pytest.mark.parametrize(("output", "hit"), [(6, 8), (7, 4)])
@@ -144,10 +161,11 @@ def test_what_is_reused_is_held_before_blocks_are_taken(trtllm):
     for segment in "xyz":
         w.add(segment, [(segment, 4)], 1)
         w.step()
-    w.add("a", 11, 1)
-    w.add("b", [("x", 4), ("v", 1)], 1)
+    w.add("a", 10, 2)
+    w.add("b", [("x", 4), ("v", 1)], 2)
     log = w.step()
-    assert (log.cached, log.scheduled) == ({"a": 0, "b": 4}, {"a": 11, "b": 1})
+    assert (log.cached, log.scheduled) == ({"a": 0, "b": 4}, {"a": 10, "b": 1})
+    assert w.engine.kv_blocks_used == 3 + 2
 
 
 def test_a_hit_makes_a_block_the_youngest():
