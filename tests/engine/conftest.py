@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from sim.engine import EngineSettings, rules_for
 from sim.engine.protocol import Engine, Outcome, Plan
 from sim.engine.request import Request
+from sim.engine.trtllm import TrtLlm, TrtLlmSettings
 from sim.engine.vllm_v1 import VllmV1
 
 SMALL = {
@@ -103,3 +105,11 @@ def world() -> type[World]:
 def small() -> dict:
     """Settings of a small engine."""
     return SMALL
+
+
+@pytest.fixture(scope="session")
+def trtllm() -> Callable[..., World]:
+    def build(usable: int | None = 100, **settings) -> World:
+        return World.of(TrtLlm(TrtLlmSettings(kv_blocks=usable, **{**SMALL, **settings})))
+
+    return build
