@@ -10,6 +10,7 @@ import pytest
 from sim.engine import EngineSettings, rules_for
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request
+from sim.engine.sglang import Sglang, SglangSettings
 from sim.engine.vllm_v1 import VllmV1
 
 SMALL = {
@@ -87,3 +88,19 @@ class World:
 @pytest.fixture(scope="session")
 def world() -> type[World]:
     return World
+
+
+class SglangWorld(World):
+    """SGLang with a pool of ``pool`` pages of one token; None: no limit."""
+
+    def __init__(self, *, pool: int | None = 100, windows: tuple[int, ...] = (), **settings) -> None:
+        chosen = SglangSettings(kv_blocks=pool, **{**SMALL, "block_tokens": 1, **settings})
+        self.engine = Sglang(chosen, windows)
+        self.plan = None
+        self._in_flight = deque()
+        self._arrived = 0
+
+
+@pytest.fixture(scope="session")
+def sglang() -> type[SglangWorld]:
+    return SglangWorld
