@@ -47,3 +47,5 @@ class SglangSettings(EngineSettings):
             raise RidgelineError(
                 f"priority preemption needs priorities, and the policy is {self.policy}\n  cure: use priority"
             )
+        if self.policy == "shortest-prefill-first" and not self.prefix_caching:
+            raise RidgelineError("shortest-prefill-first needs prefix caching, which is off\n  cure: use fcfs")

@@ -55,7 +55,15 @@ def test_a_match_is_the_longest_cached_prefix():
     assert tree.match(runs(("s", 10), ("u", 5)), 15).tokens == 15
     assert tree.match(runs(("s", 10), ("u", 5)), 12).tokens == 12
     assert tree.match(runs(("s", 10), ("v", 5)), 15).tokens == 10
-    assert tree.match(runs(("s", 20),), 20).tokens == 10
+    assert (
+        tree.match(
+            runs(
+                ("s", 20),
+            ),
+            20,
+        ).tokens
+        == 10
+    )
     assert tree.match(runs(("v", 5)), 5) == (tree.root, 0)
 
 
@@ -150,7 +158,9 @@ def test_a_match_is_what_comparing_token_by_token_gives(page, cached, wanted):
     best, target = 0, tokens(wanted)
     for pieces in cached:
         whole = tokens(pieces)[: len(tokens(pieces)) // page * page]
-        same = next((i for i, (a, b) in enumerate(zip(whole, target)) if a != b), min(len(whole), len(target)))
+        same = next(
+            (i for i, (a, b) in enumerate(zip(whole, target, strict=False)) if a != b), min(len(whole), len(target))
+        )
         best = max(best, same // page * page)
     assert tree.match(runs(*wanted), len(target)).tokens == best
     pages = {tuple(tokens(p)[:end]) for p in cached for end in range(page, len(tokens(p)) + 1, page)}
