@@ -96,6 +96,20 @@ class RadixCache:
         self.held[request].private_pages += missing
         self.free_pages -= missing
 
+    def pages_for_next_token(self, requests: list[Request]) -> int:
+        """One for every request whose pages are full."""
+        page = self.page_tokens
+        return len(requests) if page == 1 else sum(request.computed_tokens % page == 0 for request in requests)
+
+    def take_next_token(self, requests: list[Request]) -> None:
+        """``extend`` each request by one token; the caller knows that the pages are free."""
+        page, held, before = self.page_tokens, self.held, self.free_pages
+        for request in requests:
+            if request.computed_tokens % page == 0:
+                held[request].private_pages += 1
+                self.free_pages -= 1
+        assert self.free_pages >= 0, f"{len(requests)} decodes need {before - self.free_pages} pages, {before} are free"
+
     def checkpoint(self, request: Request, tokens: int) -> None:
         """Cache the whole pages of a request's first ``tokens``, and share them from now on.
 

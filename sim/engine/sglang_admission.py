@@ -57,7 +57,7 @@ class Admission:
         self._chunk_left = settings.max_batched_tokens - decodes if settings.chunked_prefill else None
         self._reserved_now = decodes
         """Tokens that this step will take from the pool."""
-        self._reserved: float = decodes + sum(self.expected_tokens(request) for request in running)
+        self._reserved: float = decodes + self._ratio * sum(_tokens_to_come(request) for request in running)
         """Those, and what it and all who run are expected to take later."""
         self._releases: list[tuple[float, int]] | None = None
 
@@ -73,7 +73,7 @@ class Admission:
 
     def expected_tokens(self, request: Request) -> float:
         """What a running request is expected to generate yet."""
-        return min(max_new_tokens(request) - request.emitted_tokens, MOST_EXPECTED_TOKENS) * self._ratio
+        return _tokens_to_come(request) * self._ratio
 
     def most_expected(self, request: Request) -> int:
         """What is reserved for a request that joins, all of whose prompt is prefilled."""
@@ -146,8 +146,7 @@ class Admission:
     def _fits(self, request: Request, uncached: int) -> bool:
         if self._settings.ignore_eos and not self._cache.caching:
             return self._fits_by_releases(request, uncached)
-        to_come = min(max_new_tokens(request) - request.emitted_tokens, MOST_EXPECTED_TOKENS)
-        return uncached + to_come + self._page < self.tokens_left
+        return uncached + _tokens_to_come(request) + self._page < self.tokens_left
 
     def _fits_by_releases(self, request: Request, uncached: int) -> bool:
         """With known lengths and no cache: play through who ends when, and what is free until then."""
@@ -180,6 +179,11 @@ class Admission:
         return -(-tokens // self._page) * self._page
 
 
+def _tokens_to_come(request: Request) -> int:
+    """What a request may generate yet, as far as anybody looks ahead."""
+    return min(request.most_computed_tokens + 1 - request.known_tokens, MOST_EXPECTED_TOKENS)
+
+
 def _release(request: Request) -> tuple[float, int]:
     """When a request ends, in tokens from now, and the tokens that it holds so far."""
-    return max_new_tokens(request) - request.emitted_tokens, request.known_tokens
+    return request.most_computed_tokens + 1 - request.known_tokens, request.known_tokens

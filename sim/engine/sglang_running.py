@@ -10,6 +10,8 @@ from sim.engine.sglang_settings import SglangSettings
 from sim.engine.sglang_step import Step
 from sim.engine.sglang_waiting import Waiting
 
+RUNNING = Status.RUNNING
+
 
 class Running:
     """Requests that decode. They join one step after their prefill, and leave when they are seen to have ended."""
@@ -25,12 +27,12 @@ class Running:
 
     def merge(self, prefilled: list[Request], chunked: Request | None) -> None:
         """The last prefill batch joins, without the request that is cut; who has ended is dropped."""
-        joining = [request for request in prefilled if not request.ended and request is not chunked]
+        joining = [request for request in prefilled if request.status is RUNNING and request is not chunked]
         if len(joining) < len(prefilled) or (joining and not self.requests):
             # SGLang keeps the flag with the batch; an empty batch is replaced by the joining one, and its flag lost.
             self.full = False
         self.requests = self.requests + joining
-        self._keep([request for request in self.requests if not request.ended])
+        self._keep([request for request in self.requests if request.status is RUNNING])
 
     def mix(self, step: Step, ending: set[Request]) -> None:
         """All decode along with a prefill batch if they fit; otherwise they wait for the next decode step."""
@@ -82,16 +84,14 @@ class Running:
 
     def _fits(self, requests: list[Request]) -> bool:
         """Are there pages for the next token of each, once what may be evicted is."""
-        page = self._settings.block_tokens
-        pages = sum(request.computed_tokens % page == 0 for request in requests)
-        self._cache.make_free(pages * page)
+        pages = self._cache.pages_for_next_token(requests)
+        self._cache.make_free(pages * self._settings.block_tokens)
         return pages <= self._cache.free_pages
 
     def _take_tokens(self, step: Step) -> None:
         """Pages for one token of each; SGLang evicts as if each began a page."""
         self._cache.make_free(len(self.requests) * self._settings.block_tokens)
-        for request in self.requests:
-            self._cache.extend(request, request.computed_tokens + 1)
+        self._cache.take_next_token(self.requests)
         step.decodes = self.requests
 
     def _retract(self, step: Step) -> None:
