@@ -11,6 +11,7 @@ import pytest
 from sim.engine import EngineSettings, rules_for
 from sim.engine.protocol import Engine, Outcome, Plan
 from sim.engine.request import Request
+from sim.engine.sglang import Sglang, SglangSettings
 from sim.engine.trtllm import TrtLlm, TrtLlmSettings
 from sim.engine.vllm_v1 import VllmV1
 
@@ -113,3 +114,16 @@ def trtllm() -> Callable[..., World]:
         return World.of(TrtLlm(TrtLlmSettings(kv_blocks=usable, **{**SMALL, **settings})))
 
     return build
+
+
+class SglangWorld(World):
+    """SGLang with a pool of ``pool`` pages of one token; None: no limit."""
+
+    def __init__(self, *, pool: int | None = 100, windows: tuple[int, ...] = (), **settings) -> None:
+        chosen = SglangSettings(kv_blocks=pool, **{**SMALL, "block_tokens": 1, **settings})
+        self._start(Sglang(chosen, windows))
+
+
+@pytest.fixture(scope="session")
+def sglang() -> type[SglangWorld]:
+    return SglangWorld
