@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
-from sim.engine.versions import rules_for
+from sim.engine.versions import VllmV1Rules, rules_for
 from sim.engine.vllm_v1 import VllmV1
 from sim.errors import RidgelineError
 
@@ -76,6 +76,8 @@ def _engine_and_replay(trace: Mapping[str, Any]) -> Difference | None:
         rules = rules_for("vllm", trace["vllm_version"])
     except RidgelineError as error:
         raise UnsupportedTrace(str(error)) from error
+    if not isinstance(rules, VllmV1Rules):
+        raise UnsupportedTrace(f"vllm {trace['vllm_version']} is not V1\n  cure: replay traces of 0.9 or later")
     return _Replay(VllmV1(rules, settings_of(config)), trace).run()
 
 

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from sim.cost import KvCapacity
-from sim.cost.memory import GIB, bandwidth_bound_tokens_per_s
-from sim.engine import EngineRules, EngineSettings
+from sim.cost.memory import GIB, SHARE_OF, bandwidth_bound_tokens_per_s
+from sim.engine import EngineRules, EngineSettings, Resolved
 from sim.hardware import HardwareProfile
 from sim.models import ModelSpec
 from sim.models.memory import active_parameters, parameters
@@ -40,7 +40,7 @@ def assumptions(
     model: ModelSpec,
     hardware: HardwareProfile,
     rules: EngineRules,
-    defaults_taken: Mapping[str, object],
+    resolved: Resolved,
     settings: EngineSettings,
     capacity: KvCapacity | None,
     *,
@@ -49,8 +49,8 @@ def assumptions(
     """In the order they matter to the result."""
     return (
         *_step_times(loaded, model, hardware, rules),
-        *_engine(loaded, rules, defaults_taken, settings, fitted=fitted),
-        *_memory(capacity),
+        *_engine(loaded, rules, resolved.defaults_taken, settings, fitted=fitted),
+        *_memory(capacity, rules, resolved),
         *(Assumption("model", note, model.source) for note in model.notes),
     )
 
@@ -96,24 +96,24 @@ def _step_times(
 def _engine(
     loaded: Loaded, rules: EngineRules, defaults_taken: Mapping[str, object], settings: EngineSettings, *, fitted: bool
 ) -> Iterator[Assumption]:
-    if loaded.spec.engine.version is None:
-        yield Assumption("engine.version", rules.version, "the newest with a record")
-    if rules.notice:
-        yield Assumption("engine.version", rules.version, rules.notice)
+    newest = "the newest with a record" if loaded.spec.engine.version is None and rules.version else None
+    yield Assumption(
+        "engine", rules.title, "; ".join(filter(None, (rules.notice or newest, f"rules of {rules.source}")))
+    )
     if "max_model_len" in defaults_taken:
         why = "the longest request the KV pool holds" if fitted else "the model's own limit"
         yield Assumption("engine.max_model_len", f"{settings.max_model_len:,}", why)
     rest = {name: value for name, value in defaults_taken.items() if name != "max_model_len"}
     if rest:
         listed = ", ".join(f"{name} {_shown(value)}" for name, value in rest.items())
-        yield Assumption("engine settings", listed, f"defaults of {rules.engine} {rules.version}")
+        yield Assumption("engine settings", listed, f"defaults of {rules.title}")
 
 
 def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value).lower()
 
 
-def _memory(capacity: KvCapacity | None) -> Iterator[Assumption]:
+def _memory(capacity: KvCapacity | None, rules: EngineRules, resolved: Resolved) -> Iterator[Assumption]:
     if capacity is None:
         yield Assumption("KV cache", "none", "an abstract model has weights only")
         return
@@ -122,7 +122,9 @@ def _memory(capacity: KvCapacity | None) -> Iterator[Assumption]:
     else:
         budget = capacity.budget
         why = (
-            f"per GPU {budget.usable_bytes / GIB:.1f} GiB usable - weights {budget.weight_bytes / GIB:.1f} "
+            f"per GPU {budget.usable_bytes / GIB:.1f} GiB usable "
+            f"({resolved.gpu_memory_utilization:g} {SHARE_OF[budget.share]} {budget.memory_bytes / GIB:.1f}) "
+            f"- weights {budget.weight_bytes / GIB:.1f} "
             f"- activations {budget.activation_bytes / GIB:.1f} - graphs {budget.graph_bytes / GIB:.1f} - framework "
             f"{budget.framework_bytes / GIB:.1f} = {budget.kv_bytes / GIB:.1f} GiB"
         )
@@ -135,6 +137,7 @@ def _memory(capacity: KvCapacity | None) -> Iterator[Assumption]:
             + (
                 "every block is charged what it costs such a request"
                 if capacity.groups == (None,)
-                else f"full and windowed layers share the pool in {len(capacity.groups)} block tables, as in vLLM"
+                else f"full and windowed layers share the pool in {len(capacity.groups)} block tables, "
+                f"as in {rules.engine}"
             ),
         )

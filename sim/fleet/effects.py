@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from sim.engine import EngineSettings
+from sim.engine import EngineRules, EngineSettings
+from sim.engine.versions import RECORDS
 from sim.errors import Problem
 from sim.scenario import Loaded
 from sim.scenario.specs import AbstractModel, HardwareOverride, RooflineCost, Scenario
 
+NEWEST = [records[-1] for records in RECORDS.values()]
+SPECIFIC_SETTINGS = frozenset(name for records in RECORDS.values() for rules in records for name in rules.settings)
+"""Engine keys that some engines have and others have not."""
 KV_KEYS = ("kv_dtype", "kv_blocks", "block_tokens", "prefix_caching", "watermark", "reserve_full_prompt")
 """Engine keys that say how the KV cache is kept."""
 Found = Iterator[tuple[str, str, str]]
@@ -57,16 +61,57 @@ def _no_measure(spec: Scenario) -> Found:
         yield "measure.warmup", "is as long as the load itself", "make it shorter than traffic.duration"
 
 
-def impossible_budgets(loaded: Loaded, settings: EngineSettings) -> list[Problem]:
-    """Budgets that vLLM refuses at start-up."""
+def unknown_to_engine(loaded: Loaded, rules: EngineRules) -> list[Problem]:
+    """Settings of other engines, and orders of the queue that this one does not have."""
+    written = loaded.spec.engine.model_fields_set
     problems = []
+    for name in sorted((written & SPECIFIC_SETTINGS) - rules.settings):
+        having = ", ".join(other.title for other in NEWEST if name in other.settings)
+        problem = f"{rules.title} has no such setting"
+        problems.append(loaded.problem(f"engine.{name}", problem, f"leave it out; it is a setting of {having}"))
+    policy = loaded.spec.engine.policy
+    if policy is not None and "policy" in rules.settings and policy not in rules.policies:
+        problem = f"{rules.title} has no policy {policy}"
+        problems.append(loaded.problem("engine.policy", problem, f"use one of {', '.join(rules.policies)}"))
+    return problems
+
+
+def impossible_budgets(loaded: Loaded, rules: EngineRules, settings: EngineSettings) -> list[Problem]:
+    """Budgets that the engine refuses at start-up."""
+    check = BUDGETS.get(rules.scheduler)
+    found = check(settings) if check else ()
+    return [loaded.problem(path, problem, cure) for path, problem, cure in found]
+
+
+def _vllm_v0_budgets(settings: EngineSettings) -> Found:
+    yield from _vllm_budgets(settings)
+    tokens, block = settings.max_batched_tokens, settings.block_tokens
+    if settings.chunked_prefill and settings.prefix_caching and tokens % block:
+        problem = f"with chunked prefill and prefix caching, {tokens:,} tokens must be whole blocks of {block:,}"
+        yield "engine.max_batched_tokens", problem, f"use a multiple of {block}, or turn one of the two off"
+
+
+def _vllm_budgets(settings: EngineSettings) -> Found:
     tokens, sequences, longest = settings.max_batched_tokens, settings.max_sequences, settings.max_model_len
     if tokens < sequences:
         problem = f"{tokens:,} tokens per step are fewer than max_sequences, {sequences:,}"
         cure = f"use at least {sequences}, or set max_sequences to at most {tokens}"
-        problems.append(loaded.problem("engine.max_batched_tokens", problem, cure))
+        yield "engine.max_batched_tokens", problem, cure
     if not settings.chunked_prefill and tokens < longest:
         problem = f"without chunked prefill a step must take a whole prompt of max_model_len, {longest:,} tokens"
         cure = f"use at least {longest}, or set max_model_len to at most {tokens}"
-        problems.append(loaded.problem("engine.max_batched_tokens", problem, cure))
-    return problems
+        yield "engine.max_batched_tokens", problem, cure
+
+
+def _sglang_budgets(settings: EngineSettings) -> Found:
+    chunk, page = settings.max_batched_tokens, settings.block_tokens
+    if settings.chunked_prefill and chunk % page:
+        problem = f"a chunk of {chunk:,} tokens is not a whole number of pages of {page:,}"
+        yield "engine.max_batched_tokens", problem, f"use a multiple of {page}"
+
+
+BUDGETS: dict[str, Callable[[EngineSettings], Found]] = {
+    "vllm-v1": _vllm_budgets,
+    "vllm-v0": _vllm_v0_budgets,
+    "sglang": _sglang_budgets,
+}

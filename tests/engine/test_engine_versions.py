@@ -32,10 +32,22 @@ def test_a_version_without_a_record_takes_the_newest_not_above_it_and_says_so(ve
     assert record in rules.notice
 
 
-@pytest.mark.parametrize("version", ["0.8.5", "0.6.6.post1", "0"])
-def test_versions_with_the_older_scheduler_are_refused(version):
-    with pytest.raises(RidgelineError, match=r"0\.9 or later"):
+@pytest.mark.parametrize("version", ["0.5.4", "0"])
+def test_versions_before_the_first_record_are_refused(version):
+    with pytest.raises(RidgelineError, match=r"no rules before 0\.6 are known\n  cure: use 0\.6 or later"):
         rules_for("vllm", version)
+
+
+@pytest.mark.parametrize(("version", "scheduler"), [("0.6.6.post1", "vllm-v0"), ("0.9", "vllm-v1")])
+def test_vllm_changed_its_scheduler(version, scheduler):
+    assert rules_for("vllm", version).scheduler == scheduler
+
+
+@pytest.mark.parametrize("name", ["orca", "static", "sarathi", "llama.cpp"])
+def test_a_scheduler_without_versions_takes_none(name):
+    assert rules_for(name, None).version == ""
+    with pytest.raises(RidgelineError, match="leave version out"):
+        rules_for(name, "1.0")
 
 
 def test_what_is_no_version_is_refused():
@@ -43,9 +55,9 @@ def test_what_is_no_version_is_refused():
         rules_for("vllm", "newest")
 
 
-def test_another_engine_does_not_get_the_rules_of_vllm():
-    with pytest.raises(RidgelineError, match="sglang"):
-        rules_for("sglang", None)
+def test_an_unknown_engine_does_not_get_the_rules_of_vllm():
+    with pytest.raises(RidgelineError, match=r"engine tgi has no record of rules\n  cure: use one of vllm, sglang"):
+        rules_for("tgi", None)
 
 
 BOUNDARIES = {

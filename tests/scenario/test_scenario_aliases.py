@@ -16,6 +16,11 @@ VALUES = {
     "engine.cuda_graphs": True,
     "engine.async_scheduling": True,
     "engine.reserve_full_prompt": True,
+    "engine.gpu_memory_utilization": 0.8,
+    "engine.mixed_chunk": True,
+    "engine.priority_preemption": True,
+    "engine.capacity_policy": "max-utilization",
+    "engine.chunking_policy": "equal-progress",
     "deployment.pipeline_parallel": 1,
     "deployment.data_parallel": 1,
 }

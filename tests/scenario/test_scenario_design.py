@@ -46,8 +46,6 @@ ACCEPTED = {
 
 REFUSED = [
     ("engine.speculative", {"tokens": 3}),
-    ("engine.scheduler_recv_interval", 4),
-    *[("engine.name", name) for name in ("sglang", "trtllm", "orca", "static", "sarathi", "llama.cpp")],
     ("deployment.pipeline_parallel", 2),
     ("deployment.data_parallel", 2),
     ("deployment.expert_parallel", 8),
