@@ -3,7 +3,7 @@
 import pytest
 
 from sim.engine import rules_for, settings_for
-from sim.engine.versions import GRAPH_SIZES, VLLM
+from sim.engine.versions.vllm import GRAPH_SIZES, VLLM
 from sim.errors import RidgelineError
 from sim.scenario.specs import EngineSpec
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from sim.engine.versions.llama_cpp import LLAMA_CPP
 from sim.engine.versions.papers import ORCA, SARATHI, STATIC
-from sim.engine.versions.rules import GIB, BatchDefaults, Device, EngineRules
+from sim.engine.versions.rules import BatchDefaults, Device, EngineRules
 from sim.engine.versions.sglang import SGLANG, SglangRules
 from sim.engine.versions.trtllm import TRTLLM
-from sim.engine.versions.vllm import GRAPH_SIZES, VLLM, VllmV0Rules, VllmV1Rules
+from sim.engine.versions.vllm import VLLM, VllmV0Rules, VllmV1Rules
 from sim.errors import RidgelineError
 
 RECORDS: dict[str, tuple[EngineRules, ...]] = {
@@ -59,10 +59,7 @@ def _numbers(name: str, version: str) -> tuple[int, ...]:
 
 
 __all__ = [
-    "GIB",
-    "GRAPH_SIZES",
     "RECORDS",
-    "VLLM",
     "BatchDefaults",
     "Device",
     "EngineRules",
