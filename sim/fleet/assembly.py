@@ -13,7 +13,7 @@ from sim.engine import EngineRules, EngineSettings, Resolved, build_engine, rule
 from sim.engine.protocol import Engine
 from sim.errors import DoesNotFit, Problem, RidgelineError, ScenarioError, TraceError, UnsupportedModel
 from sim.fleet.assumptions import Assumption, assumptions, mean_request_tokens
-from sim.fleet.effects import impossible_budgets, unknown_to_engine, without_effect
+from sim.fleet.effects import impossible_budgets, unfit_for_engine, without_effect
 from sim.hardware import HardwareProfile, load_profile, with_overrides
 from sim.models import ModelSpec, abstract_model, load_model, with_weight_dtype
 from sim.models.memory import check_tensor_parallel, windows
@@ -41,6 +41,12 @@ class Setup:
     """None: the model has no KV cache to run out of."""
     cost: CostModel
     assumed: tuple[Assumption, ...]
+
+    @property
+    def longest_prompt_tokens(self) -> int | None:
+        """Of prompts that the engine takes in, where it bounds them by more than max_model_len."""
+        refuses = self.rules.refuses_long_prompts and not self.settings.chunked_prefill
+        return self.settings.max_batched_tokens if refuses else None
 
     @property
     def drain(self) -> bool:
@@ -85,8 +91,8 @@ def assemble(loaded: Loaded) -> Setup:
         rules = rules_for(spec.engine.name, spec.engine.version)
     with _placed(loaded, "deployment.tensor_parallel"):
         check_tensor_parallel(model, spec.deployment.tensor_parallel)
-    _refuse(unknown_to_engine(loaded, rules))
-    with _placed(loaded, "engine.max_batched_tokens"):
+    _refuse(unfit_for_engine(loaded, rules))
+    with _placed(loaded, "engine"):
         resolved = settings_for(
             rules,
             spec.engine,

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from sim.engine import EngineRules, EngineSettings
-from sim.engine.versions import RECORDS
+from sim.engine.versions import RECORDS, SPECIFIC_SETTINGS
 from sim.errors import Problem
 from sim.scenario import Loaded
-from sim.scenario.specs import AbstractModel, HardwareOverride, RooflineCost, Scenario
+from sim.scenario.specs import AbstractModel, EngineSpec, HardwareOverride, RooflineCost, Scenario
 
 NEWEST = [records[-1] for records in RECORDS.values()]
-SPECIFIC_SETTINGS = frozenset(name for records in RECORDS.values() for rules in records for name in rules.settings)
-"""Engine keys that some engines have and others have not."""
 KV_KEYS = ("kv_dtype", "kv_blocks", "block_tokens", "prefix_caching", "watermark", "reserve_full_prompt")
 """Engine keys that say how the KV cache is kept."""
 Found = Iterator[tuple[str, str, str]]
@@ -61,19 +59,28 @@ def _no_measure(spec: Scenario) -> Found:
         yield "measure.warmup", "is as long as the load itself", "make it shorter than traffic.duration"
 
 
-def unknown_to_engine(loaded: Loaded, rules: EngineRules) -> list[Problem]:
-    """Settings of other engines, and orders of the queue that this one does not have."""
-    written = loaded.spec.engine.model_fields_set
-    problems = []
-    for name in sorted((written & SPECIFIC_SETTINGS) - rules.settings):
+def unfit_for_engine(loaded: Loaded, rules: EngineRules) -> list[Problem]:
+    """Settings that this engine does not have, or that another of its settings makes idle."""
+    found = (*_unknown(loaded.spec.engine, rules), *_idle(loaded.spec.engine, rules))
+    return [loaded.problem(f"engine.{name}", problem, cure) for name, problem, cure in found]
+
+
+def _unknown(engine: EngineSpec, rules: EngineRules) -> Found:
+    for name in sorted((engine.model_fields_set & SPECIFIC_SETTINGS) - rules.settings):
         having = ", ".join(other.title for other in NEWEST if name in other.settings)
-        problem = f"{rules.title} has no such setting"
-        problems.append(loaded.problem(f"engine.{name}", problem, f"leave it out; it is a setting of {having}"))
-    policy = loaded.spec.engine.policy
-    if policy is not None and "policy" in rules.settings and policy not in rules.policies:
-        problem = f"{rules.title} has no policy {policy}"
-        problems.append(loaded.problem("engine.policy", problem, f"use one of {', '.join(rules.policies)}"))
-    return problems
+        yield name, f"{rules.title} has no such setting", f"leave it out; it is a setting of {having}"
+    if engine.policy is not None and "policy" in rules.settings and engine.policy not in rules.policies:
+        yield "policy", f"{rules.title} has no policy {engine.policy}", f"use one of {', '.join(rules.policies)}"
+
+
+def _idle(engine: EngineSpec, rules: EngineRules) -> Found:
+    chunked = rules.chunked_prefill if engine.chunked_prefill is None else engine.chunked_prefill
+    if engine.chunking_policy is not None and "chunking_policy" in rules.settings and not chunked:
+        yield "chunking_policy", "has no effect: prompts are not chunked", "leave it out, or add chunked_prefill: true"
+    if engine.mixed_chunk and not chunked:
+        yield "mixed_chunk", "has no effect: prompts are not chunked", "leave it out, or drop chunked_prefill: false"
+    if engine.priority_preemption and engine.policy != "priority":
+        yield "priority_preemption", "has no effect without priorities", "leave it out, or add policy: priority"
 
 
 def impossible_budgets(loaded: Loaded, rules: EngineRules, settings: EngineSettings) -> list[Problem]:

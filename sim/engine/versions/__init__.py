@@ -23,6 +23,8 @@ RECORDS: dict[str, tuple[EngineRules, ...]] = {
     "llama.cpp": (LLAMA_CPP,),
 }
 """Every engine's records, oldest first."""
+SPECIFIC_SETTINGS = frozenset(name for records in RECORDS.values() for rules in records for name in rules.settings)
+"""Keys of ``engine`` that some schedulers have and others have not."""
 
 
 def rules_for(name: str, version: str | None) -> EngineRules:
@@ -60,6 +62,7 @@ def _numbers(name: str, version: str) -> tuple[int, ...]:
 
 __all__ = [
     "RECORDS",
+    "SPECIFIC_SETTINGS",
     "BatchDefaults",
     "Device",
     "EngineRules",

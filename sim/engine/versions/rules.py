@@ -64,6 +64,10 @@ class EngineRules:
     graph_sizes: tuple[int, ...] = ()
     """Batch sizes captured as CUDA graphs; smaller batches are padded up, larger ones are not. Empty: none are."""
     host: HostOverheads
+    kernels: str | None = None
+    """Why its kernels may differ from the measured ones, which are vLLM's and TensorRT-LLM's."""
+    refuses_long_prompts: bool = False
+    """Without chunked prefill, a prompt above ``max_batched_tokens`` is refused on arrival."""
     notice: str | None = None
 
     @property

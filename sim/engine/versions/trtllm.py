@@ -39,6 +39,7 @@ V1_0 = EngineRules(
     prefix_caching=True,
     async_scheduling=True,
     memory_share="of-free-after-load",
+    refuses_long_prompts=True,
     host=HOST,
 )
 
