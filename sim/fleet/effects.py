@@ -11,7 +11,16 @@ from sim.scenario import Loaded
 from sim.scenario.specs import AbstractModel, EngineSpec, HardwareOverride, RooflineCost, Scenario
 
 NEWEST = [records[-1] for records in RECORDS.values()]
-KV_KEYS = ("kv_dtype", "kv_blocks", "block_tokens", "prefix_caching", "watermark", "reserve_full_prompt")
+KV_KEYS = (
+    "kv_dtype",
+    "kv_blocks",
+    "block_tokens",
+    "prefix_caching",
+    "watermark",
+    "reserve_full_prompt",
+    "schedule_conservativeness",
+    "ignore_eos",
+)
 """Engine keys that say how the KV cache is kept."""
 Found = Iterator[tuple[str, str, str]]
 """(dotted path, problem, cure)."""

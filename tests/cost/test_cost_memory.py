@@ -208,3 +208,55 @@ def test_packed_models_keep_their_real_weights() -> None:
     found = capacity(model, graphs_counted=False)
     assert found.budget is not None
     assert found.budget.weight_bytes == weight_bytes(model) == 65_248_815_744
+
+
+def test_a_share_of_what_is_free_before_loading_holds_weights_and_kv() -> None:
+    """SGLang: activations and graphs live in the rest."""
+    model, settled = load_model("llama-3.1-8b"), {**BUDGET, "share": "of-free-before-load"}
+    budget = kv_budget(model, H100, tensor_parallel=1, **settled)
+    free = H100.memory_bytes - budget.framework_bytes
+    assert budget.kv_bytes == pytest.approx(0.9 * free - budget.weight_bytes)
+    assert (budget.activation_bytes, budget.graph_bytes) == (0, 0)
+
+
+def test_a_share_of_what_is_free_after_loading_is_kv_alone() -> None:
+    """TensorRT-LLM: a tenth of what is left stays free, however large the weights are."""
+    model, settled = load_model("llama-3.1-8b"), {**BUDGET, "graphs_counted": False, "share": "of-free-after-load"}
+    budget = kv_budget(model, H100, tensor_parallel=1, **settled)
+    taken = budget.weight_bytes + budget.activation_bytes + budget.framework_bytes
+    assert budget.kv_bytes == pytest.approx(0.9 * (H100.memory_bytes - taken))
+
+
+def test_a_model_too_large_has_nothing_free_to_share() -> None:
+    """131.4 GiB of weights on 79.2 GiB: the shortfall is all of it, not a share."""
+    model, settled = load_model("llama-3.1-70b"), {**BUDGET, "share": "of-free-after-load"}
+    budget = kv_budget(model, H100, tensor_parallel=1, **settled)
+    assert budget.usable_bytes == H100.memory_bytes
+    with pytest.raises(DoesNotFit, match="of what the weights leave free"):
+        capacity(model, share="of-free-after-load")
+
+
+def test_without_a_null_block_one_block_is_a_pool() -> None:
+    model = load_model("llama-3.1-8b")
+    one = with_kv_bytes(model, 1.5 * 16 * 131_072)
+    found = capacity(model, one, reserved_blocks=0)
+    assert (found.blocks, found.usable_blocks, longest_request_tokens(model, found, 1, "auto")) == (1, 1, 16)
+    with pytest.raises(DoesNotFit):
+        capacity(model, one)
+
+
+def test_an_engine_may_want_less_than_fits() -> None:
+    model = load_model("llama-3.1-8b")
+    assert capacity(model, most_blocks=500).blocks == 500
+    assert capacity(model, most_blocks=10**6).blocks == capacity(model).blocks
+
+
+def test_without_shared_tables_a_block_costs_what_it_costs_the_mean_request() -> None:
+    """Most layers of Gemma-3-27b keep 1,024 tokens: a block costs a long request less than a short one."""
+    model = load_model("gemma-3-27b")
+    short, long = (
+        capacity(model, tensor_parallel=2, request_tokens=tokens, window_groups=False) for tokens in (128, 8192)
+    )
+    assert short.groups == long.groups == (None,)
+    assert long.bytes_per_block == pytest.approx(kv_bytes_per_request(model, 8192, 2) * 16 / 8192)
+    assert long.blocks > short.blocks

@@ -20,16 +20,24 @@ def test_versions_are_read_as_people_write_them(version):
 @pytest.mark.parametrize("blank", [None, "", "  "])
 def test_a_blank_version_is_the_newest(blank):
     assert rules_for("vllm", blank) == VLLM[-1]
+    assert rules_for("sglang", blank).version == "0.5"
+    assert rules_for("trtllm", blank).version == "1.0"
 
 
 @pytest.mark.parametrize(
-    ("version", "record"), [("0.10", "0.9"), ("0.13.2", "0.11"), ("0.31", "0.25"), ("0.40", "0.33"), ("1", "0.33")]
+    ("version", "record"),
+    [("0.8.5", "0.6"), ("0.10", "0.9"), ("0.13.2", "0.11"), ("0.31", "0.25"), ("0.40", "0.33"), ("1", "0.33")],
 )
 def test_a_version_without_a_record_takes_the_newest_not_above_it_and_says_so(version, record):
     rules = rules_for("vllm", version)
     assert rules.version == record
     assert version in rules.notice
     assert record in rules.notice
+
+
+@pytest.mark.parametrize(("name", "version"), [("sglang", "0.6"), ("trtllm", "1.2.0rc3")])
+def test_newer_versions_of_other_engines_say_whose_rules_stand_in(name, version):
+    assert rules_for(name, version).notice.startswith(f"{name} {version} has no record of its own")
 
 
 @pytest.mark.parametrize("version", ["0.5.4", "0"])
