@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 Bound = Literal["compute", "memory", "communication", "host"]
+MemoryShare = Literal["of-device", "of-free-before-load", "of-free-after-load"]
+"""What an engine's memory fraction is a share of: the device's memory; what is free when the process has started
+(weights and KV must fit the share, all else the rest); or what is free when the weights are loaded (KV alone).
+"""
 
 
 class PrefillChunk(NamedTuple):

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sim.engine import build_engine
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request
+from sim.engine.schedulers import build_vllm
 from sim.engine.settings import EngineSettings
-from sim.engine.versions import rules_for
+from sim.engine.versions import VllmV1Rules, rules_for
 from sim.engine.vllm_v1 import VllmV1
 from sim.errors import RidgelineError
 
@@ -80,7 +80,9 @@ def _engine_and_replay(trace: Mapping[str, Any], *, plain: bool) -> Difference |
         rules = rules_for("vllm", trace["vllm_version"])
     except RidgelineError as error:
         raise UnsupportedTrace(str(error)) from error
-    return _Replay(build_engine(rules, settings_of(config), plain=plain), trace).run()
+    if not isinstance(rules, VllmV1Rules):
+        raise UnsupportedTrace(f"vllm {trace['vllm_version']} is not V1\n  cure: replay traces of 0.9 or later")
+    return _Replay(build_vllm(rules, settings_of(config), plain=plain), trace).run()
 
 
 def settings_of(config: Mapping[str, Any]) -> EngineSettings:

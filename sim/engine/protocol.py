@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from sim.engine.request import Request
 from sim.work import StepWork
@@ -88,22 +88,6 @@ class Engine(Protocol):
 
     def abort(self, request: Request) -> None: ...
 
-    def settle(self) -> None:
-        """Bring every request's own counts up to date."""
-        ...
-
-    def decode_run(self) -> DecodeRun | None:
-        """What the next steps are if they only go on decoding; None if they do not, or if nobody can tell."""
-        ...
-
-    def decoded(self, scheduled: int, completed: int) -> None:
-        """So many steps of the run were scheduled, and the oldest in flight completed."""
-        ...
-
-    def steady_plan(self) -> Plan:
-        """The plan of the oldest step in flight, where it was scheduled by ``decoded``."""
-        ...
-
     @property
     def unfinished(self) -> int:
         """Requests waiting or running."""
@@ -122,4 +106,25 @@ class Engine(Protocol):
 
     def longest_request_tokens(self) -> int | None:
         """Prompt + output tokens of the largest request that can ever run to its end; None: no limit."""
+        ...
+
+
+@runtime_checkable
+class Foresight(Engine, Protocol):
+    """An engine that knows when its next steps only go on decoding, and takes them without naming each request."""
+
+    def settle(self) -> None:
+        """Bring every request's own counts up to date."""
+        ...
+
+    def decode_run(self) -> DecodeRun | None:
+        """What the next steps are if they only go on decoding; None if they do not, or if nobody can tell."""
+        ...
+
+    def decoded(self, scheduled: int, completed: int) -> None:
+        """So many steps of the run were scheduled, and the oldest in flight completed."""
+        ...
+
+    def steady_plan(self) -> Plan:
+        """The plan of the oldest step in flight, where it was scheduled by ``decoded``."""
         ...

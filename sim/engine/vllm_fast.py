@@ -11,7 +11,7 @@ from sim.engine.protocol import DecodeRun, Outcome, Plan
 from sim.engine.request import Request, Status
 from sim.engine.settings import EngineSettings
 from sim.engine.steady import SteadyBatch
-from sim.engine.versions import EngineRules
+from sim.engine.versions import VllmV1Rules
 from sim.engine.vllm_v1 import Step, VllmV1
 from sim.engine.worklist import step_work
 from sim.work import StepWork
@@ -25,7 +25,7 @@ class FastVllmV1(VllmV1):
 
     cache: KvCache
 
-    def __init__(self, rules: EngineRules, settings: EngineSettings, windows: tuple[int, ...] = ()) -> None:
+    def __init__(self, rules: VllmV1Rules, settings: EngineSettings, windows: tuple[int, ...] = ()) -> None:
         super().__init__(rules, settings, windows)
         self.steady = SteadyBatch(
             settings.block_tokens,

@@ -9,11 +9,11 @@ is preempted: its blocks are freed, and it recomputes prompt and output when it 
 from __future__ import annotations
 
 from sim.engine.kv_cache import KvCache
-from sim.engine.protocol import DecodeRun, Outcome, Plan
+from sim.engine.protocol import Outcome, Plan
 from sim.engine.queues import FcfsQueue, PriorityQueue, WaitingQueue
 from sim.engine.request import Request, Status
 from sim.engine.settings import EngineSettings
-from sim.engine.versions import EngineRules
+from sim.engine.versions import VllmV1Rules
 from sim.engine.window_cache import WindowCache
 from sim.engine.worklist import step_work
 from sim.work import PrefillChunk
@@ -24,7 +24,7 @@ RUNNING, PREEMPTED = Status.RUNNING, Status.PREEMPTED
 class VllmV1:
     """One engine core: scheduler, waiting queue, running list and KV cache."""
 
-    def __init__(self, rules: EngineRules, settings: EngineSettings, windows: tuple[int, ...] = ()) -> None:
+    def __init__(self, rules: VllmV1Rules, settings: EngineSettings, windows: tuple[int, ...] = ()) -> None:
         self.settings = settings
         self.steps_in_flight = 2 if settings.async_scheduling else 1
         self.prefix_queries = 0
@@ -115,20 +115,6 @@ class VllmV1:
     def computed_tokens(self, request: Request) -> int:
         """What is computed of a running request, with the steps in flight."""
         return request.computed_tokens
-
-    def settle(self) -> None:
-        """They are."""
-
-    def decode_run(self) -> DecodeRun | None:
-        """Nobody can tell."""
-        return None
-
-    def decoded(self, scheduled: int, completed: int) -> None:
-        """Never said here."""
-
-    def steady_plan(self) -> Plan:
-        """Every plan names its requests."""
-        raise NotImplementedError
 
     def _end(self, request: Request) -> None:
         if request.status is RUNNING:
@@ -288,7 +274,7 @@ class Step:
         self.admitted: list[tuple[Request, int, bool]] = []
 
 
-def _cache(rules: EngineRules, settings: EngineSettings) -> KvCache | WindowCache:
+def _cache(rules: VllmV1Rules, settings: EngineSettings) -> KvCache | WindowCache:
     """One block table for all layers, or one per group; blocks that never run out need no groups."""
     if settings.kv_groups == (None,) or settings.kv_blocks is None:
         return KvCache(settings, unhashed_first=rules.unhashed_blocks_first)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from sim.engine.protocol import Engine, Plan
+from sim.engine.protocol import Engine, Foresight, Plan
 from sim.engine.request import Request
 from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import RequestLog
@@ -56,6 +56,7 @@ class Replica:
         self.engine = engine
         self.next_s = inf
         """Its next moment; infinite while it is idle."""
+        self._foresight = engine if isinstance(engine, Foresight) else None
         self._cost = cost
         self._recorder = recorder
         self._requests = requests
@@ -97,12 +98,13 @@ class Replica:
             self._take_in(now_s)
         if self._completes:
             self._complete(self._in_flight.popleft())
-        if not self._go_on_decoding(now_s, horizon):
+        if self._foresight is None or not self._go_on_decoding(self._foresight, now_s, horizon):
             self._plan(now_s)
 
     def close(self) -> None:
         """The run is over."""
-        self.engine.settle()
+        if self._foresight is not None:
+            self._foresight.settle()
         self._recorder.close()
 
     def _take_in(self, now_s: float) -> None:
@@ -152,19 +154,22 @@ class Replica:
 
     def _complete(self, step: InFlight) -> None:
         engine = self.engine
-        plan = step.plan or engine.steady_plan()
+        plan = step.plan
+        if plan is None:
+            assert self._foresight is not None, "only an engine with foresight leaves plans out"
+            plan = self._foresight.steady_plan()
         outcome = engine.complete(plan)
         counts = (engine.running_count, engine.waiting_count, engine.kv_blocks_used)
         self._recorder.completed(plan, outcome, step[1:], counts)
         for request in outcome.finished:
             self._on_finish(request)
 
-    def _go_on_decoding(self, now_s: float, horizon: Callable[[], float]) -> bool:
+    def _go_on_decoding(self, engine: Foresight, now_s: float, horizon: Callable[[], float]) -> bool:
         """Plan and complete steps in which the same requests decode on and nothing else happens; False if none is.
 
         The arithmetic is that of ``_launch`` and ``_complete``, kept in local variables.
         """
-        engine, recorder, in_flight = self.engine, self._recorder, self._in_flight
+        recorder, in_flight = self._recorder, self._in_flight
         run = engine.decode_run()
         time = None if run is None or not recorder.streaming else self._cost.decode_time(run.sequences)
         if run is None or time is None:

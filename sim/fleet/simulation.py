@@ -124,8 +124,11 @@ class Simulation:
         pool would block the engine's queue for ever.
         """
         limit, longest = self.setup.settings.max_model_len, self._longest_tokens
+        longest_prompt = self.setup.longest_prompt_tokens
         if arrival.prompt_tokens >= limit:
             return f"the prompt leaves no room in max_model_len, {limit:,} tokens"
+        if longest_prompt is not None and arrival.prompt_tokens > longest_prompt:
+            return f"without chunked prefill the prompt must fit max_batched_tokens, {longest_prompt:,}"
         if longest is not None and min(arrival.prompt_tokens + arrival.output_tokens, limit) > longest:
             return f"prompt and output outgrow the KV pool, which holds {longest:,} tokens of one request"
         return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sim.engine.versions import SPECIFIC_SETTINGS
 from sim.results.gaps import GapLog
 from sim.results.metrics import (
     as_json,
@@ -23,6 +24,7 @@ from sim.results.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from sim.fleet import RunRecord
+    from sim.fleet.assembly import Setup
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
 
@@ -52,7 +54,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
         {
             "model": setup.model.name,
             "hardware": setup.hardware.name,
-            "engine": {"name": setup.rules.engine, "version": setup.rules.version, "settings": asdict(setup.settings)},
+            "engine": {"name": setup.rules.engine, "version": setup.rules.version, "settings": _settings(setup)},
             "deployment": spec.deployment.model_dump(),
             "seed": spec.seed,
             "partial": run.partial,
@@ -81,6 +83,12 @@ def summarise(run: RunRecord) -> dict[str, Any]:
         }
     )
     return summary
+
+
+def _settings(setup: Setup) -> dict[str, Any]:
+    """The engine's settings, without those that its scheduler does not have."""
+    every, rules = asdict(setup.settings), setup.rules
+    return {name: value for name, value in every.items() if name in rules.settings or name not in SPECIFIC_SETTINGS}
 
 
 def _counts(columns: dict[str, np.ndarray]) -> dict[str, int]:

@@ -151,9 +151,9 @@ def test_a_broken_file_exits_2_and_writes_nothing(tmp_path):
         (["model=nonesuch"], ["model", "nonesuch"]),
         (["hardware=h100-smx"], ["hardware", "h100-sxm"]),
         (["engine.max_model_len=100000000"], ["max_model_len"]),
-        (["engine.version='0.6'"], ["0.6"]),
+        (["engine.version='0.5'"], ["0.5", "0.6 or later"]),
     ],
-    ids=["too-large", "far-too-large", "tp-does-not-divide", "no-model", "no-hardware", "too-long", "v0"],
+    ids=["too-large", "far-too-large", "tp-does-not-divide", "no-model", "no-hardware", "too-long", "too-old"],
 )
 def test_what_cannot_be_is_refused_with_a_cure(repo, tmp_path, changes, words):
     path = tmp_path / "w.yaml"

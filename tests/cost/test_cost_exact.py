@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sim.cost import Operator, RooflineCost
 from sim.cost.operators import total
-from sim.engine.versions import GRAPH_SIZES, HOST
+from sim.engine.versions.vllm import GRAPH_SIZES, HOST
 from sim.hardware import load_profile
 from sim.models import load_model
 from sim.models.memory import windows
