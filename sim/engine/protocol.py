@@ -55,8 +55,10 @@ class DecodeRun(NamedTuple):
     sequences: int
     number: int
     """Of the first step; those in flight were numbered before it."""
-    steps: int
-    """At most so many."""
+    last: int
+    """Of the last step that is known to be so."""
+    ends: int
+    """Of the first step, in flight or to come, whose completion ends a request."""
     context_tokens: int
     """Of the first step; ``sequences`` more in every further one."""
     blocks_used: int
@@ -123,6 +125,10 @@ class Foresight(Engine, Protocol):
 
     def decoded(self, scheduled: int, completed: int) -> None:
         """So many steps of the run were scheduled, and the oldest in flight completed."""
+        ...
+
+    def goes_on(self) -> bool:
+        """Whether completing the oldest step in flight, if it was scheduled by ``decoded``, ends nothing."""
         ...
 
     def steady_plan(self) -> Plan:

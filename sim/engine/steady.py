@@ -131,13 +131,18 @@ class SteadyBatch:
             window.clear()
 
     def last_unchanged(self) -> int:
-        """The last step to schedule before a member leaves, or before a step that ends one is completed."""
-        leaving, ending = self._leaving, self._ending
+        """The last step to schedule before a member leaves."""
+        leaving = self._leaving
         while leaving and leaving[0][2].serial != leaving[0][1]:
             heapq.heappop(leaving)
+        return leaving[0][0] if leaving else NEVER
+
+    def next_end(self) -> int:
+        """The first step whose completion ends a member."""
+        ending = self._ending
         while ending and ending[0][2].serial != ending[0][1]:
             heapq.heappop(ending)
-        return min(leaving[0][0] if leaving else NEVER, ending[0][0] if ending else NEVER)
+        return ending[0][0] if ending else NEVER
 
     def settle(self, request: Request) -> None:
         """Take a member out, and write down the tokens it has."""

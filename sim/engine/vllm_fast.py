@@ -52,7 +52,7 @@ class FastVllmV1(VllmV1):
         if self.waiting and step.budget > 0:
             self._admit(step)
         members, context_tokens = steady.count, steady.context_tokens(number)
-        windows = steady.window_tokens(number)
+        windows = steady.window_tokens(number) if self._windows else ()
         chunks, contexts, sampled = self._commit_tokens(step.scheduled)
         work = step_work(
             chunks,
@@ -115,9 +115,9 @@ class FastVllmV1(VllmV1):
         self._settle_all()
         plan = super().schedule()
         plan.number = self.steady.scheduled + (not plan.empty)
-        self._rest = list(self.running)
         if not plan.empty:
             self._made(plan)
+        self._rest = [request for request in self.running if not request.serial]
         return plan
 
     def _made(self, plan: Plan) -> None:
@@ -128,8 +128,9 @@ class FastVllmV1(VllmV1):
             self._in_flight[plan.number] = plan
         for request in plan.sampled:
             steady.join(request)
-        if plan.scheduled:
-            self._rest = [request for request in self.running if not request.serial]
+        if self._rest or plan.admitted:
+            candidates = [*self._rest, *(request for request, _, _ in plan.admitted)]
+            self._rest = [request for request in candidates if not request.serial]
 
     def complete(self, plan: Plan) -> Outcome:
         """Apply a step's result."""
@@ -180,13 +181,14 @@ class FastVllmV1(VllmV1):
         budget = self.settings.max_batched_tokens - steady.count
         if budget < 0 or (self.waiting and budget and len(self.running) < self._most_running):
             return None
-        steps = min(steady.last_unchanged() - steady.scheduled, self._affordable(number))
-        if steps <= 0:
+        last = self._affordable(number, steady.last_unchanged())
+        if last < number:
             return None
         return DecodeRun(
             steady.count,
             number,
-            steps,
+            last,
+            steady.next_end(),
             steady.context_tokens(number),
             self.kv_blocks_used,
             self._no_blocks if self.cache.pool.usable is None else steady.blocks_due,
@@ -194,17 +196,19 @@ class FastVllmV1(VllmV1):
             steady.window_tokens,
         )
 
-    def _affordable(self, number: int) -> int:
-        """Steps from this one on for whose blocks the free ones suffice."""
+    def _affordable(self, number: int, last: int) -> int:
+        """The last of these steps for whose blocks the free ones suffice."""
         steady, free = self.steady, self.cache.pool.free
+        if ((last - number) // steady.block_tokens + 1) * steady.count <= free:
+            return last
         rounds, left = divmod(free, steady.count)
-        steps = 0
-        while steps < steady.block_tokens:
-            left -= steady.blocks_due[(number + steps) % steady.block_tokens]
+        fits = number + rounds * steady.block_tokens
+        while fits <= last:
+            left -= steady.blocks_due[fits % steady.block_tokens]
             if left < 0:
                 break
-            steps += 1
-        return rounds * steady.block_tokens + steps
+            fits += 1
+        return min(fits - 1, last)
 
     def decoded(self, scheduled: int, completed: int) -> None:
         """Steps of a run: take and register their blocks."""
@@ -218,6 +222,10 @@ class FastVllmV1(VllmV1):
                 cache.register_due(steady, number)
         steady.scheduled += scheduled
         steady.completed += completed
+
+    def goes_on(self) -> bool:
+        """Nothing ends, and nobody has to be named."""
+        return not self._named_late and self.steady.next_end() > self.steady.completed + 1
 
     def steady_plan(self) -> Plan:
         """Made when it is asked for, unless its requests had to be named."""

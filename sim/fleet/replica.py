@@ -157,6 +157,11 @@ class Replica:
         plan = step.plan
         if plan is None:
             assert self._foresight is not None, "only an engine with foresight leaves plans out"
+            if self._foresight.goes_on() and self._recorder.streaming:
+                self._foresight.decoded(0, 1)
+                counts = (engine.running_count, engine.waiting_count, engine.kv_blocks_used)
+                self._recorder.went_on(step[1:], counts)
+                return
             plan = self._foresight.steady_plan()
         outcome = engine.complete(plan)
         counts = (engine.running_count, engine.waiting_count, engine.kv_blocks_used)
@@ -179,7 +184,7 @@ class Replica:
             to_s = self._inbox[0][0]
         host_s, compute_0_s, compute_1_s, memory_0_s, memory_1_s, communication_s, launch_s, windows = time
         sequences, number, blocks_due, block_tokens = run.sequences, run.number, run.blocks_due, run.block_tokens
-        context_tokens, used, last = run.context_tokens, run.blocks_used, run.number + run.steps
+        context_tokens, used, last, ends = run.context_tokens, run.blocks_used, run.last, run.ends
         replica, counts, streaming = recorder.replica, (engine.running_count, engine.waiting_count), recorder.streaming
         append, last_end_s, pure_s, peak_s = recorder.steps.rows.append, recorder.last_end_s, recorder.pure_s, 0.0
         free_s, depth, completed, new = self._device_free_s, engine.steps_in_flight, 0, tuple.__new__
@@ -194,13 +199,12 @@ class Replica:
             used += blocks_due[number % block_tokens]
             parts = (compute_s, memory_s, communication_s, launch_s)
             in_flight.append(new(InFlight, (None, planned_s, free_s, 0, sequences, context_tokens, *parts)))
-            number += 1
             if len(in_flight) < depth:
                 self._completes, self.next_s = False, ready_s
                 break
             plan, began_s, end_s, *rest = in_flight[0]
             now_s = max(ready_s, end_s)
-            if number == last or now_s >= to_s or plan is not None:
+            if number == last or now_s >= to_s or plan is not None or number - depth + 1 >= ends:
                 self._completes, self.next_s = True, now_s
                 break
             in_flight.popleft()
@@ -212,8 +216,9 @@ class Replica:
             last_end_s = end_s
             append((replica, began_s, end_s, *rest[:3], *counts, used, 0, *rest[3:], gap_s, streaming))
             context_tokens += sequences
+            number += 1
         self._device_free_s = free_s
-        engine.decoded(number - run.number, completed)
+        engine.decoded(number + 1 - run.number, completed)
         if completed:
             recorder.decoded(completed, last_end_s, pure_s, peak_s)
         return True

@@ -22,7 +22,7 @@ from sim.fleet.pacing import InStep, Lagging, Pace
 from sim.fleet.replica import Replica
 from sim.fleet.router import build_router
 from sim.results.recorder import ReplicaRecorder
-from sim.results.requests import REJECTED, SUBMITTED, UNFINISHED, RequestLog
+from sim.results.requests import REJECTED, RequestLog
 from sim.results.steps import StepLog
 from sim.scenario import Loaded
 from sim.traffic import Arrival
@@ -157,10 +157,7 @@ class Simulation:
     def _record(self, partial: bool) -> RunRecord:
         for replica in self.replicas:
             replica.close()
-        status = self.requests.status
-        for row, value in enumerate(status):
-            if value == SUBMITTED:
-                status[row] = UNFINISHED
+        self.requests.close()
         engines = [replica.engine for replica in self.replicas]
         finish_s = np.array(self.requests.finish_s)
         return RunRecord(

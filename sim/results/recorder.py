@@ -81,6 +81,13 @@ class ReplicaRecorder:
         self.last_end_s = end_s
         self.steps_taken += 1
 
+    def went_on(self, step: tuple[float, ...], counts: tuple[int, int, int]) -> None:
+        """``completed``, of a step in which the requests that stream got a token and nothing else happened."""
+        planned_s, end_s = step[:2]
+        gap_s = end_s - self.last_end_s
+        self.steps.rows.append((self.replica, *step[:5], *counts, 0, *step[5:], gap_s, len(self._streaming)))
+        self.decoded(1, end_s, self.pure_s + (end_s - planned_s), gap_s)
+
     def decoded(self, steps: int, last_end_s: float, pure_s: float, largest_gap_s: float) -> None:
         """The requests that stream got a token in each of so many steps; their rows are written."""
         self.steps_taken += steps

@@ -17,6 +17,15 @@ SUBMITTED, COMPLETED, REJECTED, UNFINISHED = range(4)
 _TIMES = ("arrival_s", "client_wait_s", "received_s", "scheduled_s", "first_token_s", "finish_s")
 _PARTS = ("prefill_s", "decode_s", "decode_interference_s", "decode_stall_s", "itl_max_s")
 _COUNTS = ("prompt_tokens", "cached_tokens", "output_tokens", "preemptions", "priority", "replica")
+_NOTHING = {
+    **dict.fromkeys((*_TIMES, "prefill_s"), NAN),
+    **dict.fromkeys(("client_wait_s", *_PARTS[1:]), 0.0),
+    **dict.fromkeys(_COUNTS, 0),
+    "replica": -1,
+    "status": SUBMITTED,
+}
+"""What a column holds before anything happens."""
+_GROWTH_ROWS = 4096
 
 
 class RequestLog:
@@ -26,6 +35,8 @@ class RequestLog:
     """
 
     def __init__(self) -> None:
+        self._count = 0
+        self._room = 0
         self.arrival_s = array("d")
         self.client_wait_s = array("d")
         self.received_s = array("d")
@@ -46,28 +57,38 @@ class RequestLog:
         self.status = array("b")
 
     def __len__(self) -> int:
-        return len(self.status)
+        return self._count
 
     def submit(self, arrival_s: float, prompt_tokens: int, priority: int, client_wait_s: float = 0.0) -> int:
         """A client sends a request, ``client_wait_s`` after it was due; returns its request_id."""
-        self.client_wait_s.append(client_wait_s)
-        for name in (*_TIMES[2:], "prefill_s"):
-            getattr(self, name).append(NAN)
-        for name in _PARTS[1:]:
-            getattr(self, name).append(0.0)
-        for name in ("cached_tokens", "output_tokens", "preemptions"):
-            getattr(self, name).append(0)
-        self.arrival_s.append(arrival_s)
-        self.prompt_tokens.append(prompt_tokens)
-        self.priority.append(priority)
-        self.replica.append(-1)
-        self.status.append(SUBMITTED)
-        return len(self.status) - 1
+        row = self._count
+        if row == self._room:
+            self._grow()
+        self._count = row + 1
+        self.arrival_s[row] = arrival_s
+        self.prompt_tokens[row] = prompt_tokens
+        if priority:
+            self.priority[row] = priority
+        if client_wait_s:
+            self.client_wait_s[row] = client_wait_s
+        return row
+
+    def close(self) -> None:
+        """The run is over: what has not ended is unfinished."""
+        status = np.frombuffer(self.status, dtype=np.int8)
+        status[status == SUBMITTED] = UNFINISHED
+
+    def _grow(self) -> None:
+        """Room for more rows: nothing has happened to them yet."""
+        for name, nothing in _NOTHING.items():
+            column = getattr(self, name)
+            column.extend(array(column.typecode, [nothing]) * _GROWTH_ROWS)
+        self._room += _GROWTH_ROWS
 
     def columns(self) -> dict[str, np.ndarray]:
         """Copies of the raw columns as arrays."""
         names = (*_TIMES, *_PARTS, *_COUNTS, "status")
-        return {name: np.array(getattr(self, name)) for name in names}
+        return {name: np.array(getattr(self, name)[: self._count]) for name in names}
 
 
 def derive(raw: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
