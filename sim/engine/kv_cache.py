@@ -111,18 +111,6 @@ class KvCache:
             request.blocks.append(block)
             request.block_count += 1
 
-    def take_run(self, steady: SteadyBatch, first: int, last: int) -> None:
-        """``take_due`` of the steps from ``first`` to ``last``."""
-        if steady.due is not None:
-            for step in range(first, last + 1):
-                self.take_due(steady, step)
-            return
-        rounds, rest = divmod(last + 1 - first, self.block_tokens)
-        due = steady.blocks_due
-        self.pool.take_count(
-            rounds * steady.count + sum([due[step % self.block_tokens] for step in range(first, first + rest)])
-        )
-
     def register_due(self, steady: SteadyBatch, step: int) -> None:
         """The blocks that members of the steady batch fill in this step may be hit from now on."""
         assert steady.due is not None, "only named members register blocks"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from sim.engine.request import Request
+from sim.engine.steady import SteadyBatch
 from sim.work import StepWork
 
 
@@ -47,26 +47,6 @@ class Outcome:
     finished: list[Request]
     steady: int = 0
     """Requests beyond ``emitted`` that sampled too, as in the step before."""
-
-
-class DecodeRun(NamedTuple):
-    """Steps ahead in which the same requests decode and nothing else happens, unless a request arrives."""
-
-    sequences: int
-    number: int
-    """Of the first step; those in flight were numbered before it."""
-    last: int
-    """Of the last step that is known to be so."""
-    ends: int
-    """Of the first step, in flight or to come, whose completion ends a request."""
-    context_tokens: int
-    """Of the first step; ``sequences`` more in every further one."""
-    blocks_used: int
-    blocks_due: list[int]
-    """KV blocks that a step takes, by its number modulo ``block_tokens``."""
-    block_tokens: int
-    window_tokens: Callable[[int], tuple[int, ...]]
-    """``StepWork.decode_window_tokens`` of a step, asked for in order."""
 
 
 class Engine(Protocol):
@@ -115,16 +95,23 @@ class Engine(Protocol):
 class Foresight(Engine, Protocol):
     """An engine that knows when its next steps only go on decoding, and takes them without naming each request."""
 
+    steady: SteadyBatch
+    blocks_due: list[int]
+    """KV blocks that a step takes, by its number modulo the tokens of a block."""
+
     def settle(self) -> None:
         """Bring every request's own counts up to date."""
         ...
 
-    def decode_run(self) -> DecodeRun | None:
-        """What the next steps are if they only go on decoding; None if they do not, or if nobody can tell."""
+    def last_known_step(self) -> int:
+        """The last of the next steps that decode the steady batch and do nothing else, unless a request arrives.
+
+        Not above the last scheduled one if there is none, or if nobody can tell.
+        """
         ...
 
-    def decoded(self, scheduled: int, completed: int) -> None:
-        """So many steps of the run were scheduled, and the oldest in flight completed."""
+    def decoded(self, scheduled: int, completed: int, blocks: int) -> None:
+        """So many of these steps were scheduled, which took ``blocks``, and the oldest in flight completed."""
         ...
 
     def goes_on(self) -> bool:

@@ -7,7 +7,7 @@ do not suffice for all that runs, the sums are written back into the requests an
 from __future__ import annotations
 
 from sim.engine.kv_cache import KvCache
-from sim.engine.protocol import DecodeRun, Outcome, Plan
+from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request, Status
 from sim.engine.settings import EngineSettings
 from sim.engine.steady import SteadyBatch
@@ -35,7 +35,8 @@ class FastVllmV1(VllmV1):
         )
         self._rest: list[Request] = []
         """Running requests that are not in the steady batch, in order of admission: prompts not yet computed."""
-        self._no_blocks = [0] * settings.block_tokens
+        limited = self.cache.pool.usable is not None
+        self.blocks_due = self.steady.blocks_due if limited else [0] * settings.block_tokens
         self._in_flight: dict[int, Plan] = {}
         """Plans not completed, by number, that name requests."""
         self._named_late: set[int] = set()
@@ -171,30 +172,18 @@ class FastVllmV1(VllmV1):
                 self.cache.settle(request)
             self._end(request)
 
-    def decode_run(self) -> DecodeRun | None:
-        """Until a member leaves or ends, or the KV blocks run out."""
+    def last_known_step(self) -> int:
+        """Until a member leaves, or the KV blocks run out."""
         steady = self.steady
         number = steady.scheduled + 1
         steady.drop(number)
-        if self._rest or not steady.count or self._named_late:
-            return None
-        budget = self.settings.max_batched_tokens - steady.count
+        count = steady.count
+        if not count or self._rest or self._named_late:
+            return 0
+        budget = self.settings.max_batched_tokens - count
         if budget < 0 or (self.waiting and budget and len(self.running) < self._most_running):
-            return None
-        last = self._affordable(number, steady.last_unchanged())
-        if last < number:
-            return None
-        return DecodeRun(
-            steady.count,
-            number,
-            last,
-            steady.next_end(),
-            steady.context_tokens(number),
-            self.kv_blocks_used,
-            self._no_blocks if self.cache.pool.usable is None else steady.blocks_due,
-            steady.block_tokens,
-            steady.window_tokens,
-        )
+            return 0
+        return self._affordable(number, steady.last_unchanged())
 
     def _affordable(self, number: int, last: int) -> int:
         """The last of these steps for whose blocks the free ones suffice."""
@@ -210,12 +199,15 @@ class FastVllmV1(VllmV1):
             fits += 1
         return min(fits - 1, last)
 
-    def decoded(self, scheduled: int, completed: int) -> None:
+    def decoded(self, scheduled: int, completed: int, blocks: int) -> None:
         """Steps of a run: take and register their blocks."""
         steady, cache = self.steady, self.cache
-        first, last = steady.scheduled + 1, steady.scheduled + scheduled
-        cache.take_run(steady, first, last)
-        if cache.caching:
+        if not cache.caching:
+            cache.pool.take_count(blocks)
+        else:
+            first, last = steady.scheduled + 1, steady.scheduled + scheduled
+            for number in range(first, last + 1):
+                cache.take_due(steady, number)
             if self.settings.async_scheduling:
                 first, last = steady.completed + 1, steady.completed + completed
             for number in range(first, last + 1):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from sim.engine.protocol import Engine, Foresight, Plan
+from sim.engine.protocol import Engine, Plan
 from sim.engine.request import Request
 from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import RequestLog
@@ -56,7 +56,6 @@ class Replica:
         self.engine = engine
         self.next_s = inf
         """Its next moment; infinite while it is idle."""
-        self._foresight = engine if isinstance(engine, Foresight) else None
         self._cost = cost
         self._recorder = recorder
         self._requests = requests
@@ -84,12 +83,12 @@ class Replica:
             self.next_s = received_s
 
     def advance(self, to_s: float) -> None:
-        """Live through all moments before ``to_s``; no arrival may come before it any more."""
+        """Live through all moments before ``to_s``; no request may arrive before it any more."""
         while self.next_s < to_s:
             self.moment(lambda: to_s)
 
-    def moment(self, horizon: Callable[[], float]) -> None:
-        """Live through the next moment, and through later ones that only go on decoding.
+    def moment(self, horizon: Callable[[], float]) -> None:  # noqa: ARG002 - for replicas that look ahead
+        """Live through the next moment, and maybe through later ones that change nothing for anybody else.
 
         ``horizon``: asked once what ended is told, when the next request may arrive at the earliest.
         """
@@ -98,13 +97,10 @@ class Replica:
             self._take_in(now_s)
         if self._completes:
             self._complete(self._in_flight.popleft())
-        if self._foresight is None or not self._go_on_decoding(self._foresight, now_s, horizon):
-            self._plan(now_s)
+        self._plan(now_s)
 
     def close(self) -> None:
         """The run is over."""
-        if self._foresight is not None:
-            self._foresight.settle()
         self._recorder.close()
 
     def _take_in(self, now_s: float) -> None:
@@ -141,7 +137,7 @@ class Replica:
         self._device_free_s = max(now_s + time.host_s, self._device_free_s) + time.device_s
         self._in_flight.append(
             InFlight(
-                plan if plan.scheduled or plan.preempted else None,
+                plan,
                 planned_s,
                 self._device_free_s,
                 work.prefill_tokens,
@@ -153,72 +149,13 @@ class Replica:
         return time.host_s
 
     def _complete(self, step: InFlight) -> None:
+        assert step.plan is not None, "only replicas that look ahead leave plans out"
+        self._apply(step.plan, step)
+
+    def _apply(self, plan: Plan, step: InFlight) -> None:
         engine = self.engine
-        plan = step.plan
-        if plan is None:
-            assert self._foresight is not None, "only an engine with foresight leaves plans out"
-            if self._foresight.goes_on() and self._recorder.streaming:
-                self._foresight.decoded(0, 1)
-                counts = (engine.running_count, engine.waiting_count, engine.kv_blocks_used)
-                self._recorder.went_on(step[1:], counts)
-                return
-            plan = self._foresight.steady_plan()
         outcome = engine.complete(plan)
         counts = (engine.running_count, engine.waiting_count, engine.kv_blocks_used)
         self._recorder.completed(plan, outcome, step[1:], counts)
         for request in outcome.finished:
             self._on_finish(request)
-
-    def _go_on_decoding(self, engine: Foresight, now_s: float, horizon: Callable[[], float]) -> bool:
-        """Plan and complete steps in which the same requests decode on and nothing else happens; False if none is.
-
-        The arithmetic is that of ``_launch`` and ``_complete``, kept in local variables.
-        """
-        recorder, in_flight = self._recorder, self._in_flight
-        run = engine.decode_run()
-        time = None if run is None or not recorder.streaming else self._cost.decode_time(run.sequences)
-        if run is None or time is None:
-            return False
-        to_s = horizon()
-        if self._inbox and self._inbox[0][0] < to_s:
-            to_s = self._inbox[0][0]
-        host_s, compute_0_s, compute_1_s, memory_0_s, memory_1_s, communication_s, launch_s, windows = time
-        sequences, number, blocks_due, block_tokens = run.sequences, run.number, run.blocks_due, run.block_tokens
-        context_tokens, used, last, ends = run.context_tokens, run.blocks_used, run.last, run.ends
-        replica, counts, streaming = recorder.replica, (engine.running_count, engine.waiting_count), recorder.streaming
-        append, last_end_s, pure_s, peak_s = recorder.steps.rows.append, recorder.last_end_s, recorder.pure_s, 0.0
-        free_s, depth, completed, new = self._device_free_s, engine.steps_in_flight, 0, tuple.__new__
-        while True:
-            compute_s = compute_0_s + compute_1_s * context_tokens
-            memory_s = memory_0_s + memory_1_s * context_tokens
-            if windows:
-                _, compute_s, memory_s, _, _ = time.at(context_tokens, run.window_tokens(number))
-            planned_s = max(free_s, now_s)
-            ready_s = now_s + host_s
-            free_s = (max(free_s, ready_s)) + (compute_s + memory_s + communication_s + launch_s)
-            used += blocks_due[number % block_tokens]
-            parts = (compute_s, memory_s, communication_s, launch_s)
-            in_flight.append(new(InFlight, (None, planned_s, free_s, 0, sequences, context_tokens, *parts)))
-            if len(in_flight) < depth:
-                self._completes, self.next_s = False, ready_s
-                break
-            plan, began_s, end_s, *rest = in_flight[0]
-            now_s = max(ready_s, end_s)
-            if number == last or now_s >= to_s or plan is not None or number - depth + 1 >= ends:
-                self._completes, self.next_s = True, now_s
-                break
-            in_flight.popleft()
-            completed += 1
-            gap_s = end_s - last_end_s
-            if gap_s > peak_s:
-                peak_s = gap_s
-            pure_s += end_s - began_s
-            last_end_s = end_s
-            append((replica, began_s, end_s, *rest[:3], *counts, used, 0, *rest[3:], gap_s, streaming))
-            context_tokens += sequences
-            number += 1
-        self._device_free_s = free_s
-        engine.decoded(number + 1 - run.number, completed)
-        if completed:
-            recorder.decoded(completed, last_end_s, pure_s, peak_s)
-        return True

@@ -17,9 +17,9 @@ from sim.engine.request import Request
 from sim.fleet.assembly import Setup, assemble
 from sim.fleet.clients import Clients
 from sim.fleet.clock import Clock
+from sim.fleet.fast_replica import build_replica
 from sim.fleet.frontend import FrontEnd
 from sim.fleet.pacing import InStep, Lagging, Pace
-from sim.fleet.replica import Replica
 from sim.fleet.router import build_router
 from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import REJECTED, RequestLog
@@ -69,7 +69,7 @@ class Simulation:
             ReplicaRecorder(self.requests, self.steps, index) for index in range(setup.deployment.replicas)
         )
         self.replicas = [
-            Replica(setup.engine(plain=plain), setup.cost, recorder, self.requests, self._finished)
+            build_replica(setup.engine(plain=plain), setup.cost, recorder, self.requests, self._finished)
             for recorder in self.recorders
         ]
         self._front_ends = [

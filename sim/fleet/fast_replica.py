@@ -1,0 +1,157 @@
+"""A replica that lives through runs of decode steps at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sim.engine.protocol import Engine, Foresight
+from sim.engine.request import Request
+from sim.fleet.replica import InFlight, Replica
+from sim.results.recorder import ReplicaRecorder
+from sim.results.requests import RequestLog
+from sim.work import CostModel
+
+
+class FastReplica(Replica):
+    """Does what ``Replica`` does, to the last bit, but does not stop at moments that only go on decoding.
+
+    Most steps of a served model decode the same requests as the step before. Their times follow from a few sums, so
+    they are worked out in a loop over local variables, and nothing else is touched until an arrival, a prompt, an end
+    or a full KV pool asks for a decision.
+    """
+
+    engine: Foresight
+
+    def advance(self, to_s: float) -> None:
+        """Live through all moments before ``to_s``; no request may arrive before it any more."""
+        inbox, in_flight = self._inbox, self._in_flight
+        while (now_s := self.next_s) < to_s:
+            if inbox and inbox[0][0] <= now_s:
+                self._take_in(now_s)
+            if self._completes:
+                self._complete(in_flight.popleft())
+            if not self._go_on(now_s, to_s):
+                self._plan(now_s)
+
+    def moment(self, horizon: Callable[[], float]) -> None:
+        """Live through the next moment, and through those before the horizon that only go on decoding."""
+        now_s = self.next_s
+        if self._inbox and self._inbox[0][0] <= now_s:
+            self._take_in(now_s)
+        if self._completes:
+            self._complete(self._in_flight.popleft())
+        if not self._go_on(now_s, horizon()):
+            self._plan(now_s)
+
+    def close(self) -> None:
+        """The run is over."""
+        self.engine.settle()
+        super().close()
+
+    def _complete(self, step: InFlight) -> None:
+        plan = step[0]
+        if plan is not None:
+            self._apply(plan, step)
+            return
+        engine = self.engine
+        if engine.goes_on() and self._recorder.streaming:
+            engine.decoded(0, 1, 0)
+            counts = (engine.running_count, engine.waiting_count, engine.kv_blocks_used)
+            self._recorder.went_on(step[1:], counts)
+            return
+        self._apply(engine.steady_plan(), step)
+
+    def _go_on(self, now_s: float, to_s: float) -> bool:
+        """Plan and complete steps that only decode on, before ``to_s`` and the next arrival; False if there is none.
+
+        The arithmetic is that of ``_launch`` and ``_complete``.
+        """
+        engine, recorder, in_flight, inbox = self.engine, self._recorder, self._in_flight, self._inbox
+        steady = engine.steady
+        number = first = steady.scheduled + 1
+        last = engine.last_known_step()
+        streaming = recorder.streaming
+        if last < number or not streaming:
+            return False
+        sequences = steady.count
+        time = self._cost.decode_time(sequences)
+        if time is None:
+            return False
+        if inbox and inbox[0][0] < to_s:
+            to_s = inbox[0][0]
+        host_s, compute_0_s, compute_1_s, memory_0_s, memory_1_s, communication_s, launch_s, windows = time
+        ends, context_tokens = steady.next_end(), steady.context_tokens(number)
+        replica, running, waiting = recorder.replica, engine.running_count, engine.waiting_count
+        blocks_due, block_tokens, used = engine.blocks_due, steady.block_tokens, engine.kv_blocks_used
+        used_before, append, depth, new = used, recorder.steps.rows.append, engine.steps_in_flight, tuple.__new__
+        last_end_s, pure_s, peak_s, free_s, completed = (
+            recorder.last_end_s,
+            recorder.pure_s,
+            0.0,
+            self._device_free_s,
+            0,
+        )
+        while True:
+            compute_s = compute_0_s + compute_1_s * context_tokens
+            memory_s = memory_0_s + memory_1_s * context_tokens
+            if windows:
+                _, compute_s, memory_s, _, _ = time.at(context_tokens, steady.window_tokens(number))
+            planned_s = max(free_s, now_s)
+            ready_s = now_s + host_s
+            free_s = (max(free_s, ready_s)) + (compute_s + memory_s + communication_s + launch_s)
+            used += blocks_due[number % block_tokens]
+            parts = (compute_s, memory_s, communication_s, launch_s)
+            in_flight.append(new(InFlight, (None, planned_s, free_s, 0, sequences, context_tokens, *parts)))
+            if len(in_flight) < depth:
+                self._completes, now_s = False, ready_s
+                break
+            plan, began_s, end_s, _, decoded, attended, *parts_before = in_flight[0]
+            now_s = max(ready_s, end_s)
+            if number == last or now_s >= to_s or plan is not None or number - depth + 1 >= ends:
+                self._completes = True
+                break
+            in_flight.popleft()
+            completed += 1
+            gap_s = end_s - last_end_s
+            if gap_s > peak_s:
+                peak_s = gap_s
+            pure_s += end_s - began_s
+            last_end_s = end_s
+            append(
+                (
+                    replica,
+                    began_s,
+                    end_s,
+                    0,
+                    decoded,
+                    attended,
+                    running,
+                    waiting,
+                    used,
+                    0,
+                    *parts_before,
+                    gap_s,
+                    streaming,
+                )
+            )
+            context_tokens += sequences
+            number += 1
+        self.next_s = now_s
+        self._device_free_s = free_s
+        engine.decoded(number + 1 - first, completed, used - used_before)
+        if completed:
+            recorder.decoded(completed, last_end_s, pure_s, peak_s)
+        return True
+
+
+def build_replica(
+    engine: Engine,
+    cost: CostModel,
+    recorder: ReplicaRecorder,
+    requests: RequestLog,
+    on_finish: Callable[[Request], None],
+) -> Replica:
+    """A replica around an engine: a fast one where the engine knows what comes."""
+    if isinstance(engine, Foresight):
+        return FastReplica(engine, cost, recorder, requests, on_finish)
+    return Replica(engine, cost, recorder, requests, on_finish)
