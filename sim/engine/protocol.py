@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from sim.engine.request import Request
 from sim.work import StepWork
@@ -23,22 +23,45 @@ class Plan:
     sampled: list[Request]
     """Requests that sample a token in this step, in scheduled order."""
     work: StepWork
+    drafts: dict[Request, tuple[int, bool]] = field(default_factory=dict)
+    """Draft tokens among those scheduled, in scheduled order, and whether they only pad (they are all rejected)."""
 
     @property
     def empty(self) -> bool:
         return not self.scheduled
 
 
+class Verified(NamedTuple):
+    """Speculation in one step: verifications, the drafts they looked at, and those they accepted.
+
+    As vLLM counts: padding is none, and drafts beyond a request's last token count as accepted.
+    """
+
+    verifications: int
+    drafted_tokens: int
+    accepted_tokens: int
+
+
+NOTHING_VERIFIED = Verified(0, 0, 0)
+
+
 @dataclass(slots=True)
 class Outcome:
     """What a completed step produced.
 
-    ``emitted``: requests that sampled a token that the client sees, in scheduled order (without speculation one each);
-    ``finished``: those that ended, in order; a finished request is in ``emitted`` too.
+    ``emitted``: requests that sampled a token that the client sees, in scheduled order; ``finished``: those that ended, in order; a finished request is in ``emitted`` too.
     """
 
     emitted: list[Request]
     finished: list[Request]
+    tokens: list[int] = field(default_factory=list)
+    """With speculation, how many tokens each of ``emitted`` got; empty: one each."""
+    verified: Verified = NOTHING_VERIFIED
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens that reached clients."""
+        return sum(self.tokens) if self.tokens else len(self.emitted)
 
 
 class Engine(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sim.engine.speculation import SpeculationSettings
 from sim.engine.versions import GIB, BatchDefaults, EngineRules
 from sim.scenario.specs import EngineSpec
 
@@ -30,6 +31,12 @@ class EngineSettings:
     kv_groups: tuple[int | None, ...] = (None,)
     """The block tables that layers share: full attention (None) or a sliding window in tokens. All take from one pool,
     a block of each being equally large."""
+    speculation: SpeculationSettings | None = None
+
+    @property
+    def lookahead_tokens(self) -> int:
+        """KV slots taken past the tokens of a step."""
+        return 0 if self.speculation is None else self.speculation.lookahead_tokens
 
 
 class Resolved(NamedTuple):
