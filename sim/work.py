@@ -31,7 +31,7 @@ class StepWork:
     decode_window_tokens: tuple[int, ...] = ()
     """For each sliding window of the model (in the order of ``ModelSpec.windows``): sum of min(context, window)."""
     sampled_sequences: int = 0
-    """Rows that reach the LM head: all tokens of decodes, the chunks that complete a prompt, and drafts padding them."""
+    """Rows that reach the LM head: all tokens of decodes, chunks that complete a prompt, and drafts padding those."""
     draft_tokens: int = 0
     """Tokens of decodes beyond one each: drafts to verify."""
 

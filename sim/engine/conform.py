@@ -108,9 +108,8 @@ def _speculation(speculative: Mapping[str, Any] | None) -> SpeculationSettings |
         return None
     method = str(speculative["method"]).replace("_", "-")
     if method not in METHODS:
-        raise UnsupportedTrace(
-            f"speculation by {method} is not built yet\n  cure: replay traces of {', '.join(METHODS)}"
-        )
+        known = ", ".join(METHODS)
+        raise UnsupportedTrace(f"speculation by {method} is not built yet\n  cure: replay traces of {known}")
     return SpeculationSettings(method=method, tokens=speculative["k"], acceptance=())
 
 

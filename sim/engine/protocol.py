@@ -49,7 +49,8 @@ NOTHING_VERIFIED = Verified(0, 0, 0)
 class Outcome:
     """What a completed step produced.
 
-    ``emitted``: requests that sampled a token that the client sees, in scheduled order; ``finished``: those that ended, in order; a finished request is in ``emitted`` too.
+    ``emitted``: requests that sampled a token that the client sees, in scheduled order; ``finished``: those that ended,
+    in order; a finished request is in ``emitted`` too.
     """
 
     emitted: list[Request]

@@ -53,7 +53,8 @@ class SpeculationSettings:
 
 def expected_tokens(acceptance: Sequence[float]) -> float:
     """Mean tokens of a verification: 1 + a1 + a1 a2 + ... (Leviathan et al., arXiv 2211.17192, for equal chances)."""
-    return 1.0 + sum(accumulate(acceptance, mul))
+    reached: Iterator[float] = accumulate(acceptance, mul)
+    return 1.0 + sum(reached)
 
 
 def seeded_draws(acceptance: Sequence[float], seed: int) -> Draws:
@@ -64,7 +65,7 @@ def seeded_draws(acceptance: Sequence[float], seed: int) -> Draws:
     thresholds = [1.0 - reached for reached in accumulate(acceptance, mul)]
 
     def draws(request: Request) -> Iterator[int]:
-        uniform = random.Random(f"{seed}:{request.request_id}").random  # noqa: S311 - a simulation, not a secret
+        uniform = random.Random(f"{seed}:{request.request_id}").random
         while True:
             yield bisect_right(thresholds, uniform())
 

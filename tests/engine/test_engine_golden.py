@@ -89,6 +89,16 @@ def test_a_changed_recording_is_found(golden, field):
     assert (difference.step, difference.field) == (step["step"], field)
 
 
+@pytest.mark.parametrize("field", ["spec", "accepted"])
+def test_a_changed_verification_is_found(golden, field):
+    trace = json.loads((golden / "extended/x7_spec_ngram_tight.json").read_text())
+    step = next(step for step in reversed(trace["steps"]) if step[field])
+    step[field][-1][1] += 1
+    difference = replay(trace)
+    assert difference is not None
+    assert (difference.step, difference.field) == (step["step"], field)
+
+
 def test_a_file_that_is_no_trace_is_refused(tmp_path):
     path = tmp_path / "broken.json"
     path.write_text('{"steps": []}')
