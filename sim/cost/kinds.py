@@ -86,7 +86,7 @@ class _Softmax:
             work.decode_sequences,
             kv_heads,
             self._read_bytes * contexts,
-            self._decode_flops * contexts,
+            self._decode_flops * contexts * _queries(work),
             self._peak,
             self._bandwidth,
         )
@@ -154,7 +154,7 @@ class GroupedKind(_Softmax):
     def decode_work(self, work: StepWork) -> tuple[float, float]:
         """FLOPs and KV bytes."""
         contexts = self._contexts(work)
-        return self._decode_flops * contexts, self._read_bytes * contexts
+        return self._decode_flops * contexts * _queries(work), self._read_bytes * contexts
 
     def _contexts(self, work: StepWork) -> int:
         index = self._index
@@ -193,15 +193,14 @@ class LatentKind(_Softmax):
         if self._topk is None:
             return parts
         scored = work.decode_context_tokens
-        scoring = ridge(
-            self._index_flops * scored / self._index_peak, self._index_bytes * scored / self._bandwidth, INFINITY, 0.0
-        )
+        flops = self._index_flops * scored * _queries(work)
+        scoring = ridge(flops / self._index_peak, self._index_bytes * scored / self._bandwidth, INFINITY, 0.0)
         return parts.plus(scoring)
 
     def decode_work(self, work: StepWork) -> tuple[float, float]:
         """FLOPs and bytes of the latents and of the indexer's keys."""
         contexts, scored = self._contexts(work), 0 if self._topk is None else work.decode_context_tokens
-        flops = self._decode_flops * contexts + self._index_flops * scored
+        flops = (self._decode_flops * contexts + self._index_flops * scored) * _queries(work)
         return flops, self._read_bytes * contexts + self._index_bytes * scored
 
     def _prepared(self, chunk: PrefillChunk) -> int:
@@ -223,6 +222,14 @@ class LatentKind(_Softmax):
             return work.decode_context_tokens
         sequences = work.decode_sequences
         return sequences * min(work.decode_context_tokens / sequences, self._topk)
+
+
+def _queries(work: StepWork) -> float:
+    """Tokens of a decode that each attend to its context, which is read once: more than one where drafts are verified.
+
+    The mean, and without the causal edge among them: exact where all decodes verify equally many.
+    """
+    return work.decode_tokens / work.decode_sequences
 
 
 class LinearKind:

@@ -62,12 +62,15 @@ def settings_for(
     memory_bytes: int,
     device_name: str,
     max_model_len: int,
+    seed: int = 0,
 ) -> Resolved:
     """Fill in what the scenario leaves open, in the order of vLLM's EngineArgs.
 
     ``max_model_len``: the model's own, unless the scenario sets one. Without chunked prefill a step must take a whole
-    prompt; and no budget is larger than what the others can use.
+    prompt; and no budget is larger than what the others can use. ``seed``: of what drafts are accepted.
     """
+    speculation = _speculation(spec, seed)
+    asynchronous = rules.async_scheduling and speculation is None
     row = batch_defaults(rules, memory_bytes, device_name)
     length = spec.max_model_len or max_model_len
     chunked = True if spec.chunked_prefill is None else spec.chunked_prefill
@@ -89,11 +92,18 @@ def settings_for(
         "prefix_caching": True if spec.prefix_caching is None else spec.prefix_caching,
         "long_prefill_threshold": spec.long_prefill_threshold or 0,
         "policy": spec.policy or "fcfs",
-        "async_scheduling": rules.async_scheduling if spec.async_scheduling is None else spec.async_scheduling,
+        "async_scheduling": asynchronous if spec.async_scheduling is None else spec.async_scheduling,
         "reserve_full_prompt": (
             rules.reserve_full_prompt if spec.reserve_full_prompt is None else spec.reserve_full_prompt
         ),
         "watermark": spec.watermark or 0.0,
     }
     taken = {name: value for name, value in chosen.items() if getattr(spec, name) is None}
-    return Resolved(EngineSettings(**chosen), taken)  # type: ignore[arg-type]
+    return Resolved(EngineSettings(**chosen, speculation=speculation), taken)  # type: ignore[arg-type]
+
+
+def _speculation(spec: EngineSpec, seed: int) -> SpeculationSettings | None:
+    chosen = spec.speculative
+    if chosen is None:
+        return None
+    return SpeculationSettings(method=chosen.method, tokens=chosen.tokens, acceptance=chosen.by_position, seed=seed)

@@ -46,6 +46,11 @@ class SpeculationSettings:
         return 1 if self.method == "draft-model" else 0
 
     @property
+    def least_budget_tokens(self) -> int:
+        """A smaller budget of a step would never admit a padded request."""
+        return 1 + self.tokens + self.extra_input_tokens
+
+    @property
     def drops_last_hit_block(self) -> bool:
         """MTP needs the hidden state of the last cached token, so the last block of a prefix hit is computed anew."""
         return self.method == "mtp"

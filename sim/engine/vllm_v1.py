@@ -66,8 +66,13 @@ class VllmV1:
         return self.cache.pool.used
 
     def longest_request_tokens(self) -> int | None:
-        """A request of P + O tokens computes P + O - 1; asynchronous steps take blocks one token ahead."""
+        """A request of P + O tokens computes P + O - 1; asynchronous steps take blocks one token ahead.
+
+        With speculation its last step may hold drafts and look-ahead beyond them, though never past max_model_len.
+        """
         longest = self.cache.longest_computed_tokens()
+        if self._speculation is not None and longest is not None and longest < self.settings.max_model_len:
+            return longest + 1 - self._speculation.tokens - self.settings.lookahead_tokens
         return longest if longest is None or self.settings.async_scheduling else longest + 1
 
     def add(self, request: Request) -> None:

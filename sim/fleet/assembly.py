@@ -14,8 +14,10 @@ from sim.engine.protocol import Engine
 from sim.errors import DoesNotFit, Problem, RidgelineError, ScenarioError, TraceError, UnsupportedModel
 from sim.fleet.assumptions import Assumption, assumptions, mean_request_tokens
 from sim.fleet.effects import impossible_budgets, without_effect
+from sim.fleet.speculation import draft_of, speculation_assumptions, speculative_cost
 from sim.hardware import HardwareProfile, load_profile, with_overrides
 from sim.models import ModelSpec, abstract_model, load_model, with_weight_dtype
+from sim.models.drafts import Draft
 from sim.models.memory import check_tensor_parallel, windows
 from sim.scenario import Loaded
 from sim.scenario.specs import AbstractModel, DeploymentSpec, EngineSpec, HardwareOverride
@@ -64,6 +66,11 @@ class Setup:
         """A fresh engine of one replica."""
         return build_engine(self.rules, self.settings, windows(self.model))
 
+    @property
+    def draft_tokens(self) -> int:
+        """Drafted per step and request."""
+        return 0 if self.settings.speculation is None else self.settings.speculation.tokens
+
     def traffic(self) -> Traffic:
         """The load, from its start."""
         return open_traffic(self.loaded.spec.traffic, self.loaded.base_dir, self.loaded.spec.seed)
@@ -85,18 +92,24 @@ def assemble(loaded: Loaded) -> Setup:
         rules = rules_for(spec.engine.name, spec.engine.version)
     with _placed(loaded, "deployment.tensor_parallel"):
         check_tensor_parallel(model, spec.deployment.tensor_parallel)
+    with _placed(loaded, "engine.speculative"):
+        draft = draft_of(loaded, model)
+    with _placed(loaded, "deployment.tensor_parallel"):
         cost = _cost(loaded, model, hardware, rules)
+        if spec.engine.speculative is not None:
+            cost = speculative_cost(loaded, cost, draft, hardware, rules)
     resolved = settings_for(
         rules,
         spec.engine,
         memory_bytes=hardware.memory_bytes,
         device_name=hardware.name,
         max_model_len=model.max_positions or UNBOUNDED_TOKENS,
+        seed=spec.seed,
     )
     with _placed(loaded, "traffic"):
         request_tokens = mean_request_tokens(loaded)
     with _placed(loaded, "model"):
-        capacity = _capacity(loaded, model, hardware, rules, resolved.settings, request_tokens)
+        capacity = _capacity(loaded, model, hardware, rules, resolved.settings, request_tokens, draft)
     settings, fitted = _fit_length(loaded, model, rules, resolved.settings, capacity)
     _refuse(impossible_budgets(loaded, settings))
     return Setup(
@@ -108,7 +121,10 @@ def assemble(loaded: Loaded) -> Setup:
         deployment=spec.deployment,
         capacity=capacity,
         cost=cost,
-        assumed=assumptions(loaded, model, hardware, rules, resolved.defaults_taken, settings, capacity, fitted=fitted),
+        assumed=(
+            *assumptions(loaded, model, hardware, rules, resolved.defaults_taken, settings, capacity, fitted=fitted),
+            *speculation_assumptions(loaded, model, draft, rules),
+        ),
     )
 
 
@@ -172,7 +188,8 @@ def _model(loaded: Loaded) -> ModelSpec:
 def _cost(loaded: Loaded, model: ModelSpec, hardware: HardwareProfile, rules: EngineRules) -> CostModel:
     spec = loaded.spec
     if isinstance(spec.cost, LinearSpec):
-        return LinearCost(**spec.cost.model_dump(exclude={"model"}))
+        passes = 0 if spec.engine.speculative is None else spec.engine.speculative.tokens
+        return LinearCost(**spec.cost.model_dump(exclude={"model"}), draft_passes=passes)
     return RooflineCost(
         model,
         hardware,
@@ -195,6 +212,7 @@ def _capacity(
     rules: EngineRules,
     settings: EngineSettings,
     request_tokens: int,
+    draft: Draft | None,
 ) -> KvCapacity | None:
     engine = loaded.spec.engine
     return kv_capacity(
@@ -209,6 +227,7 @@ def _capacity(
         max_sequences=settings.max_sequences,
         graphs_counted=rules.graphs_counted_in_memory and _graphs(engine),
         kv_blocks=engine.kv_blocks,
+        draft=draft,
     )
 
 

@@ -121,8 +121,10 @@ def _memory(capacity: KvCapacity | None) -> Iterator[Assumption]:
         yield Assumption("KV cache", f"{capacity.tokens:,} tokens", "engine.kv_blocks")
     else:
         budget = capacity.budget
+        draft = budget.draft_weight_bytes
+        weights = f"{budget.weight_bytes / GIB:.1f}" + (f" - draft's {draft / GIB:.1f}" if draft else "")
         why = (
-            f"per GPU {budget.usable_bytes / GIB:.1f} GiB usable - weights {budget.weight_bytes / GIB:.1f} "
+            f"per GPU {budget.usable_bytes / GIB:.1f} GiB usable - weights {weights} "
             f"- activations {budget.activation_bytes / GIB:.1f} - graphs {budget.graph_bytes / GIB:.1f} - framework "
             f"{budget.framework_bytes / GIB:.1f} = {budget.kv_bytes / GIB:.1f} GiB"
         )

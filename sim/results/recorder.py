@@ -11,6 +11,7 @@ from sim.engine.request import Request
 from sim.results.columns import Table
 from sim.results.gaps import GapLog
 from sim.results.requests import COMPLETED, RequestLog
+from sim.results.speculation import VerificationCount
 from sim.work import Bound, StepTime
 
 STEP_COLUMNS = {
@@ -19,6 +20,7 @@ STEP_COLUMNS = {
     "duration_s": "float64",
     "prefill_tokens": "int64",
     "decode_sequences": "int64",
+    "output_tokens": "int64",
     "context_tokens": "int64",
     "running": "int64",
     "waiting": "int64",
@@ -89,6 +91,7 @@ class ReplicaRecorder:
     def __init__(self, requests: RequestLog, steps: Table, replica: int) -> None:
         self.gaps = GapLog()
         self.time = TimeAccount()
+        self.verified = VerificationCount()
         self.steps_taken = 0
         self.preemptions = 0
         self.peak_kv_blocks = 0
@@ -126,7 +129,8 @@ class ReplicaRecorder:
         self._emit(outcome.emitted, step.end_s)
         for request in outcome.finished:
             self._finish(request, step.end_s)
-        self._write_step(plan, step)
+        self.verified.add(outcome.verified)
+        self._write_step(plan, outcome, step)
         self._last_end_s = step.end_s
         self.steps_taken += 1
 
@@ -186,7 +190,7 @@ class ReplicaRecorder:
         requests.output_tokens[row] = request.emitted_tokens
         requests.status[row] = COMPLETED
 
-    def _write_step(self, plan: Plan, step: StepRecord) -> None:
+    def _write_step(self, plan: Plan, outcome: Outcome, step: StepRecord) -> None:
         work = plan.work
         self.peak_kv_blocks = max(self.peak_kv_blocks, step.kv_blocks_used)
         self._steps.append_row(
@@ -196,6 +200,7 @@ class ReplicaRecorder:
                 step.duration_s,
                 work.prefill_tokens,
                 work.decode_sequences,
+                outcome.output_tokens,
                 work.decode_context_tokens + sum(chunk.tokens + chunk.context_tokens for chunk in work.chunks),
                 step.running,
                 step.waiting,

@@ -21,6 +21,7 @@ ALIASES: dict[str, str] = {
     "scheduler_reserve_full_isl": "engine.reserve_full_prompt",
     "no_scheduler_reserve_full_isl": "engine.reserve_full_prompt",
     "no_async_scheduling": "engine.async_scheduling",
+    "speculative_config": "engine.speculative",
     "tensor_parallel_size": "deployment.tensor_parallel",
     "pipeline_parallel_size": "deployment.pipeline_parallel",
     "data_parallel_size": "deployment.data_parallel",
@@ -37,14 +38,14 @@ NEGATED = {
 """Aliases that say the opposite of the key they stand for."""
 
 _LORA = (f"LoRA {NOT_YET}", "leave it out: adapters cost neither time nor memory here")
-_SPECULATION = (f"speculative decoding {NOT_YET}", "leave it out: every step gives a sequence one token")
 _DISAGGREGATION = (f"disaggregated serving {NOT_YET}", "use deployment.replicas: each does prefill and decode")
 _EXPERTS = (f"expert parallelism {NOT_YET}", "leave it out: experts are split by tensor_parallel")
 
 REFUSED_KEYS: dict[str, tuple[str, str]] = {
-    "engine.speculative": _SPECULATION,
-    "engine.speculative_config": _SPECULATION,
-    "engine.num_speculative_tokens": _SPECULATION,
+    "engine.num_speculative_tokens": (
+        "is part of speculative",
+        "write speculative: {method: ngram, tokens: 3, acceptance: 0.5}",
+    ),
     "engine.scheduler_recv_interval": (f"a scheduler's receive interval (SGLang) {NOT_YET}", "leave it out"),
     "engine.lora": _LORA,
     "engine.enable_lora": _LORA,

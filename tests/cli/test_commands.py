@@ -82,8 +82,8 @@ def test_out_writes_everything(repo, tmp_path):
         "report.html", "requests.parquet", "steps.parquet", "summary.json", "trace.json.gz",
     ]  # fmt: skip
     assert list(pd.read_parquet(out / "steps.parquet")) == [
-        "replica", "start_s", "duration_s", "prefill_tokens", "decode_sequences", "context_tokens", "running",
-        "waiting", "kv_blocks_used", "preemptions", "bound",
+        "replica", "start_s", "duration_s", "prefill_tokens", "decode_sequences", "output_tokens", "context_tokens",
+        "running", "waiting", "kv_blocks_used", "preemptions", "bound",
     ]  # fmt: skip
     requests = pd.read_parquet(out / "requests.parquet")
     assert {

@@ -16,13 +16,14 @@ VALUES = {
     "engine.cuda_graphs": True,
     "engine.async_scheduling": True,
     "engine.reserve_full_prompt": True,
+    "engine.speculative": None,
     "deployment.pipeline_parallel": 1,
     "deployment.data_parallel": 1,
 }
 
 
 def yaml(value):
-    return str(value).lower()
+    return "null" if value is None else str(value).lower()
 
 
 @pytest.mark.parametrize("dashed", [False, True])

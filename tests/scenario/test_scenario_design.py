@@ -28,6 +28,7 @@ ACCEPTED = {
     "engine.long_prefill_threshold": 512,
     "engine.policy": "priority",
     "engine.async_scheduling": True,
+    "engine.speculative": {"method": "ngram", "tokens": 3, "acceptance": 0.5},
     "deployment.replicas": 2,
     "deployment.tensor_parallel": 2,
     "deployment.pipeline_parallel": 1,
@@ -45,7 +46,6 @@ ACCEPTED = {
 }
 
 REFUSED = [
-    ("engine.speculative", {"tokens": 3}),
     ("engine.scheduler_recv_interval", 4),
     *[("engine.name", name) for name in ("sglang", "trtllm", "orca", "static", "sarathi", "llama.cpp")],
     ("deployment.pipeline_parallel", 2),
