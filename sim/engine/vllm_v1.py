@@ -278,7 +278,6 @@ class VllmV1:
                 if end > known:
                     drafts[request] = (end - known, not request.draft_tokens)
                     all_drafts += end - known
-                request.draft_tokens = 0
                 if known - before == 1 and known > request.prompt_tokens:
                     decode_drafts += end - known
                     decode_contexts.append(end)
