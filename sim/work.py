@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 Bound = Literal["compute", "memory", "communication", "host"]
+MemoryShare = Literal["of-device", "of-free-before-load", "of-free-after-load"]
+"""What an engine's memory fraction is a share of: the device's memory; what is free when the process has started
+(weights and KV must fit the share, all else the rest); or what is free when the weights are loaded (KV alone).
+"""
 
 
 class PrefillChunk(NamedTuple):
@@ -80,7 +84,37 @@ class StepTime(NamedTuple):
         return max(parts, key=lambda part: part[0])[1]
 
 
+class DecodeTime(NamedTuple):
+    """The time of steps that only decode a fixed number of sequences: linear in what they attend to.
+
+    ``*_per_token`` are seconds per token of ``StepWork.decode_context_tokens``; ``windows`` holds (compute, memory)
+    seconds per token of each of ``StepWork.decode_window_tokens``.
+    """
+
+    host_s: float
+    compute_s: float
+    compute_s_per_token: float
+    memory_s: float
+    memory_s_per_token: float
+    communication_s: float
+    launch_s: float
+    windows: tuple[tuple[float, float], ...] = ()
+
+    def at(self, context_tokens: int, window_tokens: tuple[int, ...] = ()) -> StepTime:
+        """One such step."""
+        compute_s = self.compute_s + self.compute_s_per_token * context_tokens
+        memory_s = self.memory_s + self.memory_s_per_token * context_tokens
+        for (compute_per_token, memory_per_token), tokens in zip(self.windows, window_tokens, strict=False):
+            compute_s += compute_per_token * tokens
+            memory_s += memory_per_token * tokens
+        return StepTime(self.host_s, compute_s, memory_s, self.communication_s, self.launch_s)
+
+
 class CostModel(Protocol):
     """Seconds of one step; pure: the same work always takes the same time."""
 
     def step_time(self, work: StepWork) -> StepTime: ...
+
+    def decode_time(self, sequences: int) -> DecodeTime | None:
+        """Of steps that only decode; what ``step_time`` says of them, to the bit. None: it is not linear."""
+        ...

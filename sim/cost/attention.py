@@ -10,19 +10,20 @@ from sim.cost.kinds import GroupedKind, Kind, LatentKind, LinearKind, Use
 from sim.cost.operators import Operator
 from sim.models.memory import kv_dtype_bytes, windows
 from sim.models.spec import Attention, LatentAttention, LinearAttention, ModelSpec
-from sim.work import StepWork
+from sim.work import DecodeTime, StepWork
 
 
 class AttentionCost:
     """Time of all layers' attention in one step, on one rank."""
 
     def __init__(self, model: ModelSpec, device: Device, ranks: int, kv_dtype: str) -> None:
+        self._windows = windows(model)
         use = Use(
             device=device,
             ranks=ranks,
             kv_bytes=kv_dtype_bytes(kv_dtype, model),
             activation_dtype=model.activation_dtype,
-            windows=windows(model),
+            windows=self._windows,
         )
         shapes = Counter(layer.attention for layer in model.layers if layer.attention is not None)
         self._kinds = [(_kind(shape, use), count) for shape, count in shapes.items()]
@@ -46,6 +47,30 @@ class AttentionCost:
                 communication += spent[2] * count
                 launch += spent[3] * count
         return Parts(compute, memory, communication, launch)
+
+    def decode_time(self, sequences: int) -> DecodeTime | None:
+        """Of steps that only decode; None where a kind's time is not linear in its contexts."""
+        constant = Parts(0.0, 0.0, 0.0, 0.0)
+        rates = dict.fromkeys((None, *range(len(self._windows))), (0.0, 0.0))
+        for kind, count in self._kinds:
+            linear = kind.decode_rates(sequences)
+            if linear is None:
+                return None
+            fixed, per_token, window = linear
+            constant = constant.plus(fixed.times(count))
+            compute, memory = rates[window]
+            rates[window] = (compute + per_token.compute_s * count, memory + per_token.memory_s * count)
+        compute, memory = rates.pop(None)
+        return DecodeTime(
+            host_s=0.0,
+            compute_s=constant.compute_s,
+            compute_s_per_token=compute,
+            memory_s=constant.memory_s,
+            memory_s_per_token=memory,
+            communication_s=0.0,
+            launch_s=constant.launch_s,
+            windows=tuple(rates.values()),
+        )
 
     def operators(self, work: StepWork) -> list[Operator]:
         """One operator per kind of layer and phase."""

@@ -7,7 +7,7 @@ simulation asks for the time alone, once per step.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sim.cost.curves import INFINITY, Parts, causal_area, decode_attention, prefill_attention, ridge
 from sim.cost.device import Device
@@ -42,6 +42,15 @@ class Use:
     """The model's, in the order of ``StepWork.decode_window_tokens``."""
 
 
+class Linear(NamedTuple):
+    """One layer's decodes: a fixed time, and seconds per token that they attend to, in all or within a window."""
+
+    fixed: Parts
+    per_token: Parts
+    window: int | None
+    """Index into ``StepWork.decode_window_tokens``; None: ``decode_context_tokens``."""
+
+
 class Kind(Protocol):
     """One layer. ``*_work``: FLOPs and HBM bytes."""
 
@@ -51,8 +60,15 @@ class Kind(Protocol):
     """Decodes are an operator of their own; if not, all is in the ``prefill`` one."""
 
     def decode_parts(self, work: StepWork) -> Parts: ...
+
+    def decode_rates(self, sequences: int) -> Linear | None:
+        """``decode_parts`` of a step without chunks, as far as it is linear; None where it is not."""
+        ...
+
     def decode_work(self, work: StepWork) -> tuple[float, float]: ...
+
     def prefill_parts(self, work: StepWork) -> Parts: ...
+
     def prefill_work(self, work: StepWork) -> tuple[float, float]: ...
 
 
@@ -81,18 +97,21 @@ class _Softmax:
         self._prepare_peak = self._peak
 
     def _decode(self, curve: DecodeAttentionCurve, kv_heads: int, work: StepWork, contexts: float) -> Parts:
-        parts = decode_attention(
-            curve,
-            work.decode_sequences,
-            kv_heads,
-            self._read_bytes * contexts,
-            self._decode_flops * contexts * _queries(work),
-            self._peak,
-            self._bandwidth,
-        )
+        parts = self._over(curve, kv_heads, work.decode_sequences, contexts, _queries(work))
         if work.chunks and self._mixed != 1.0:
             return parts._replace(compute_s=parts.compute_s * self._mixed, memory_s=parts.memory_s * self._mixed)
         return parts
+
+    def _over(
+        self, curve: DecodeAttentionCurve, kv_heads: int, sequences: int, contexts: float, queries: float = 1.0
+    ) -> Parts:
+        """Decodes that attend to ``contexts`` tokens together, with ``queries`` tokens each."""
+        flops, moved = self._decode_flops * contexts * queries, self._read_bytes * contexts
+        return decode_attention(curve, sequences, kv_heads, moved, flops, self._peak, self._bandwidth)
+
+    def _rates(self, curve: DecodeAttentionCurve, kv_heads: int, sequences: int, window: int | None) -> Linear:
+        launch_s = self._over(curve, kv_heads, sequences, 0.0).launch_s
+        return Linear(Parts(0.0, 0.0, 0.0, launch_s), self._over(curve, kv_heads, sequences, 1.0), window)
 
     def prefill_parts(self, work: StepWork) -> Parts:
         """All chunks of a step; they share one launch."""
@@ -151,6 +170,10 @@ class GroupedKind(_Softmax):
         """Every sequence over its context, or its window's part of it."""
         return self._decode(self._curve, self._kv_heads, work, self._contexts(work))
 
+    def decode_rates(self, sequences: int) -> Linear:
+        """Linear in the contexts."""
+        return self._rates(self._curve, self._kv_heads, sequences, self._index)
+
     def decode_work(self, work: StepWork) -> tuple[float, float]:
         """FLOPs and KV bytes."""
         contexts = self._contexts(work)
@@ -196,6 +219,10 @@ class LatentKind(_Softmax):
         flops = self._index_flops * scored * _queries(work)
         scoring = ridge(flops / self._index_peak, self._index_bytes * scored / self._bandwidth, INFINITY, 0.0)
         return parts.plus(scoring)
+
+    def decode_rates(self, sequences: int) -> Linear | None:
+        """Linear in the contexts, unless the best tokens are picked."""
+        return self._rates(self._curve, 1, sequences, None) if self._topk is None else None
 
     def decode_work(self, work: StepWork) -> tuple[float, float]:
         """FLOPs and bytes of the latents and of the indexer's keys."""
@@ -249,6 +276,11 @@ class LinearKind:
     def decode_parts(self, work: StepWork) -> Parts:
         """In the scan."""
         return self.prefill_parts(work)
+
+    def decode_rates(self, sequences: int) -> Linear:
+        """A state does not grow."""
+        work = StepWork((), sequences, 0)
+        return Linear(self.prefill_parts(work), Parts(0.0, 0.0, 0.0, 0.0), None)
 
     def decode_work(self, work: StepWork) -> tuple[float, float]:
         """In the scan."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sim.work import StepTime, StepWork
+from sim.work import DecodeTime, StepTime, StepWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,13 @@ class LinearCost:
         if not sequences:
             return 0.0
         fixed_s = self.step_s + self.draft_passes * self.draft_pass_s
-        return fixed_s + sequences * self.step_s_per_sequence + context_tokens * self.step_s_per_context_token
+        return fixed_s + sequences * self.step_s_per_sequence + self.step_s_per_context_token * context_tokens
 
     def step_time(self, work: StepWork) -> StepTime:
         """Both, in one step."""
         decode_s = self.decode_s(work.decode_tokens, work.decode_context_tokens)
         return StepTime(0.0, self.prefill_s(work.prefill_tokens), decode_s, 0.0, 0.0)
+
+    def decode_time(self, sequences: int) -> DecodeTime:
+        """Linear it is, without drafts to verify; windows cost nothing of their own, so there are none to count."""
+        return DecodeTime(0.0, 0.0, 0.0, self.decode_s(sequences), self.step_s_per_context_token, 0.0, 0.0)

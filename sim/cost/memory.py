@@ -1,4 +1,4 @@
-"""How much KV cache an engine finds room for, term by term, as vLLM profiles it at start-up."""
+"""How much KV cache an engine finds room for at start-up, term by term."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from sim.models.memory import (
     layer_kv_bytes_per_token,
     legal_tensor_parallel,
     weight_bytes_per_gpu,
+    windows,
 )
 from sim.models.spec import Attention, DenseFfn, LatentAttention, ModelSpec
+from sim.work import MemoryShare
 
 GIB = 2**30
 FRAMEWORK_BYTES = 0.3 * GIB
@@ -37,6 +39,12 @@ RESIDUAL_COPIES = 3
 """Hidden states alive at once: input, residual and output of a layer."""
 SAMPLER_BYTES_PER_LOGIT = 4 + 4 + 2
 """FP32 logits, their probabilities, and the 16-bit logits they came from."""
+SHARE_OF: dict[MemoryShare, str] = {
+    "of-device": "of the device's",
+    "of-free-before-load": "of what is free before the weights are loaded, of",
+    "of-free-after-load": "of what the weights leave free, of",
+}
+"""How a memory fraction is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +53,9 @@ class KvBudget:
 
     memory_bytes: int
     usable_bytes: float
-    """memory x gpu_memory_utilization."""
+    """What the engine's memory fraction leaves it."""
+    share: MemoryShare
+    """What that is a fraction of."""
     weight_bytes: int
     activation_bytes: float
     graph_bytes: float
@@ -79,6 +89,12 @@ class KvCapacity:
     """Block tables that share the pool, by window (None: full attention)."""
     draft_bytes_per_token: float = 0.0
     """KV of the model that drafts: every block has room for it too."""
+    reserved_blocks: int = 0
+    """Blocks among ``blocks`` that no request gets (vLLM's null block)."""
+
+    @property
+    def usable_blocks(self) -> int:
+        return self.blocks - self.reserved_blocks
 
 
 def activation_bytes(model: ModelSpec, tensor_parallel: int, max_batched_tokens: int, max_sequences: int) -> float:
@@ -110,16 +126,29 @@ def kv_budget(
     max_batched_tokens: int,
     max_sequences: int,
     graphs_counted: bool,
+    share: MemoryShare,
     draft: Draft | None = None,
 ) -> KvBudget:
-    """What one GPU has left. Raises nothing: ``kv_bytes`` may be negative."""
+    """What one GPU has left. Raises nothing: ``kv_bytes`` may be negative.
+
+    A share of what was free before loading leaves its rest to activations and graphs, so they are not counted again.
+    """
+    weights = weight_bytes_per_gpu(model, tensor_parallel)
+    framework = FRAMEWORK_BYTES + (COLLECTIVE_BYTES if tensor_parallel > 1 else 0.0)
+    in_rest = share == "of-free-before-load"
+    activations = 0.0 if in_rest else activation_bytes(model, tensor_parallel, max_batched_tokens, max_sequences)
+    usable = profile.memory_bytes * gpu_memory_utilization
+    if share != "of-device":
+        loaded = framework if in_rest else framework + weights + activations
+        usable = profile.memory_bytes - (1 - gpu_memory_utilization) * max(0.0, profile.memory_bytes - loaded)
     return KvBudget(
         memory_bytes=profile.memory_bytes,
-        usable_bytes=profile.memory_bytes * gpu_memory_utilization,
-        weight_bytes=weight_bytes_per_gpu(model, tensor_parallel),
-        activation_bytes=activation_bytes(model, tensor_parallel, max_batched_tokens, max_sequences),
-        graph_bytes=GRAPH_BYTES if graphs_counted else 0.0,
-        framework_bytes=FRAMEWORK_BYTES + (COLLECTIVE_BYTES if tensor_parallel > 1 else 0.0),
+        usable_bytes=usable,
+        share=share,
+        weight_bytes=weights,
+        activation_bytes=activations,
+        graph_bytes=GRAPH_BYTES if graphs_counted and not in_rest else 0.0,
+        framework_bytes=framework,
         draft_weight_bytes=0 if draft is None else draft.weight_bytes_per_gpu(tensor_parallel),
     )
 
@@ -141,14 +170,20 @@ def kv_capacity(
     max_batched_tokens: int,
     max_sequences: int,
     graphs_counted: bool,
+    share: MemoryShare,
+    reserved_blocks: int,
+    window_groups: bool,
     kv_blocks: int | None = None,
+    most_blocks: int | None = None,
     draft: Draft | None = None,
 ) -> KvCapacity | None:
     """KV blocks of one replica; None for a model without KV.
 
-    ``kv_blocks`` overrides the computed number. A block holds the ``draft``'s KV of its tokens beside the target's, as
-    in vLLM, which keeps both in one block table. Raises DoesNotFit, with the numbers and the tensor parallelism that
-    would fit, where the weights alone are too much.
+    ``reserved_blocks``: those that no request gets. ``window_groups``: whether the engine shares its pool between full
+    and windowed layers; else every block is charged what it costs a request of ``request_tokens``. ``kv_blocks``
+    overrides the computed number, which is ``most_blocks`` where more would fit. A block holds the ``draft``'s KV of
+    its tokens beside the target's, as in vLLM, which keeps both in one block table. Raises DoesNotFit, with the numbers
+    and the tensor parallelism that would fit, where the weights alone are too much.
     """
     budget_at = partial(
         kv_budget,
@@ -158,12 +193,13 @@ def kv_capacity(
         max_batched_tokens=max_batched_tokens,
         max_sequences=max_sequences,
         graphs_counted=graphs_counted,
+        share=share,
         draft=draft,
     )
     if not has_kv(model):
         _check_weights_alone(model, profile, tensor_parallel, gpu_memory_utilization)
         return None
-    groups = kv_groups(model)
+    groups = kv_groups(model) if window_groups or not windows(model) else None
     per_request = kv_bytes_per_request(model, request_tokens, tensor_parallel, kv_dtype)
     bytes_per_block = per_request / request_tokens * block_tokens
     if groups is not None:
@@ -179,14 +215,15 @@ def kv_capacity(
     if kv_blocks is None:
         budget = budget_at(tensor_parallel=tensor_parallel)
         kv_blocks = int(max(0.0, budget.kv_bytes) // bytes_per_block)
-        if kv_blocks < 2 and budget.kv_bytes > bytes_per_block / block_tokens * SMALLEST_POOL_TOKENS:
+        if kv_blocks <= reserved_blocks and budget.kv_bytes > bytes_per_block / block_tokens * SMALLEST_POOL_TOKENS:
             raise DoesNotFit(
                 f"a block of {block_tokens:,} tokens takes {bytes_per_block / GIB:.1f} GiB, and only "
                 f"{budget.kv_bytes / GIB:.1f} GiB are left for KV",
                 "use a smaller block_tokens",
             )
-        if kv_blocks < 2:
+        if kv_blocks <= reserved_blocks:
             raise _too_large(model, profile, tensor_parallel, budget, budget_at)
+        kv_blocks = kv_blocks if most_blocks is None else min(kv_blocks, most_blocks)
     return KvCapacity(
         blocks=kv_blocks,
         block_tokens=block_tokens,
@@ -196,6 +233,7 @@ def kv_capacity(
         uniform=uniform,
         budget=budget,
         groups=(None,) if groups is None else groups.windows,
+        reserved_blocks=reserved_blocks,
         draft_bytes_per_token=draft_bytes,
     )
 
@@ -236,7 +274,7 @@ def _too_large(
     weight_bytes = budget.weight_bytes + budget.draft_weight_bytes
     problem = (
         f"{model.name} does not fit on {gpus}: each GPU offers {budget.usable_bytes / GIB:.1f} GiB "
-        f"({budget.memory_bytes / GIB:.1f} GiB x gpu_memory_utilization); "
+        f"(gpu_memory_utilization {SHARE_OF[budget.share]} {budget.memory_bytes / GIB:.1f} GiB); "
         f"weights take {weight_bytes / GIB:.1f}, activations {budget.activation_bytes / GIB:.1f}, "
         f"graphs and framework {(budget.graph_bytes + budget.framework_bytes) / GIB:.1f} GiB: "
         f"{_verdict(budget.kv_bytes)}"
@@ -252,7 +290,7 @@ def _too_large(
 
 def _verdict(kv_bytes: float) -> str:
     if kv_bytes > -0.05 * GIB:
-        return "no room is left for two KV blocks"
+        return "no room is left for KV blocks"
     return f"{-kv_bytes / GIB:.1f} GiB too much"
 
 
@@ -262,10 +300,10 @@ def most_devices(profile: HardwareProfile) -> int:
 
 
 def longest_request_tokens(model: ModelSpec, capacity: KvCapacity, tensor_parallel: int, kv_dtype: str) -> int:
-    """The longest context one request can hold in the whole pool (the null block left out)."""
+    """The longest context one request can hold in the whole pool."""
     if capacity.uniform:
-        return (capacity.blocks - 1) * capacity.block_tokens
-    room = (capacity.blocks - 1) * capacity.bytes_per_block
+        return capacity.usable_blocks * capacity.block_tokens
+    room = capacity.usable_blocks * capacity.bytes_per_block
     low, high = 0, 1 << 40
     while low < high:
         middle = (low + high + 1) // 2

@@ -13,7 +13,7 @@ from sim.cost.shapes import Gemm, attention_gemms, ffn_gemms
 from sim.hardware import HardwareProfile, HostOverheads
 from sim.models.dtypes import stored_bytes
 from sim.models.spec import Attention, DType, LatentAttention, LinearAttention, ModelSpec, MoeFfn, WeightFormat
-from sim.work import StepTime, StepWork
+from sim.work import DecodeTime, StepTime, StepWork
 
 ELEMENTWISE_PASSES = 5
 """Reads and writes of a hidden state per layer by norms, residuals and activation functions that do not fuse."""
@@ -55,6 +55,7 @@ class RooflineCost:
         self._padded: dict[int, int] = {}
         self._by_tokens: dict[int, Parts] = {}
         self._by_sampled: dict[int, Parts] = {}
+        self._by_decodes: dict[int, DecodeTime | None] = {}
         depth = len(model.layers)
         slowdown = profile.host.slowdown
         overheads = None if ideal else host
@@ -66,13 +67,12 @@ class RooflineCost:
     def step_time(self, work: StepWork) -> StepTime:
         """Host and device seconds of one step."""
         chunks, decodes = work.chunks, work.decode_sequences
-        tokens = self._graph_size(work.decode_tokens) if not chunks else work.tokens
-        table = self._by_tokens.get(tokens)
-        if table is None:
-            table = self._by_tokens[tokens] = total(self._token_operators(tokens))
-        head = self._by_sampled.get(work.sampled_sequences)
-        if head is None:
-            head = self._by_sampled[work.sampled_sequences] = total(self._head_operators(work.sampled_sequences))
+        if decodes and not chunks and not work.draft_tokens:
+            time = self.decode_time(decodes)
+            if time is not None:
+                return time.at(work.decode_context_tokens, work.decode_window_tokens)
+        tokens = work.tokens if chunks else self._graph_size(work.decode_tokens)
+        table, head = self._tables(tokens, work.sampled_sequences)
         attention = self._attention.parts(work)
         return StepTime(
             self._step_s + self._sequence_s * (decodes + len(chunks)) + (self._prefill_s if chunks else 0.0),
@@ -81,6 +81,37 @@ class RooflineCost:
             table.communication_s + head.communication_s + attention.communication_s,
             table.launch_s + head.launch_s + attention.launch_s + self._gap_s,
         )
+
+    def decode_time(self, sequences: int) -> DecodeTime | None:
+        """Tabulated by their number; None where an indexer picks the tokens to attend to."""
+        try:
+            return self._by_decodes[sequences]
+        except KeyError:
+            time = self._by_decodes[sequences] = self._decode_time(sequences)
+            return time
+
+    def _decode_time(self, sequences: int) -> DecodeTime | None:
+        attention = self._attention.decode_time(sequences)
+        if attention is None:
+            return None
+        table, head = self._tables(self._graph_size(sequences), sequences)
+        return attention._replace(
+            host_s=self._step_s + self._sequence_s * sequences,
+            compute_s=table.compute_s + head.compute_s + attention.compute_s,
+            memory_s=table.memory_s + head.memory_s + attention.memory_s,
+            communication_s=table.communication_s + head.communication_s + attention.communication_s,
+            launch_s=table.launch_s + head.launch_s + attention.launch_s + self._gap_s,
+        )
+
+    def _tables(self, tokens: int, sampled: int) -> tuple[Parts, Parts]:
+        """What depends on the token count alone, and the LM head: both worked out once."""
+        table = self._by_tokens.get(tokens)
+        if table is None:
+            table = self._by_tokens[tokens] = total(self._token_operators(tokens))
+        head = self._by_sampled.get(sampled)
+        if head is None:
+            head = self._by_sampled[sampled] = total(self._head_operators(sampled))
+        return table, head
 
     def operators(self, work: StepWork) -> list[Operator]:
         """The operators of a step, in order; their parts sum to the device's time less the engine's gaps."""

@@ -38,6 +38,9 @@ class SpeculativeCost:
         )
         return StepTime(host + self._host_s, compute, memory, communication, launch)
 
+    def decode_time(self, sequences: int) -> None:
+        """Every step drafts, and most verify: none is a plain decode."""
+
     def _first_pass(self, work: StepWork, sequences: int) -> StepWork:
         """The step's own tokens; the last accepted one of each request samples the first draft."""
         inside = self._inside(work.decode_sequences, work.decode_context_tokens)

@@ -1,14 +1,9 @@
 """One replica without a clock: requests, KV blocks, prefix cache, scheduler."""
 
+from sim.engine.configure import Resolved, settings_for
 from sim.engine.protocol import Engine
-from sim.engine.settings import EngineSettings, settings_for
+from sim.engine.schedulers import build_engine
+from sim.engine.settings import EngineSettings
 from sim.engine.versions import EngineRules, rules_for
-from sim.engine.vllm_v1 import VllmV1
 
-
-def build_engine(rules: EngineRules, settings: EngineSettings, windows: tuple[int, ...] = ()) -> Engine:
-    """A fresh engine. ``windows``: the model's sliding windows, for the work it reports."""
-    return VllmV1(rules, settings, windows)
-
-
-__all__ = ["Engine", "EngineRules", "EngineSettings", "build_engine", "rules_for", "settings_for"]
+__all__ = ["Engine", "EngineRules", "EngineSettings", "Resolved", "build_engine", "rules_for", "settings_for"]

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request
+from sim.engine.schedulers import build_vllm
 from sim.engine.settings import EngineSettings
 from sim.engine.speculation import METHODS, SpeculationSettings, pattern_draws
-from sim.engine.versions import rules_for
+from sim.engine.versions import VllmV1Rules, rules_for
 from sim.engine.vllm_v1 import VllmV1
 from sim.errors import RidgelineError
 
@@ -55,16 +56,19 @@ def _trace(path: Path) -> Mapping[str, Any]:
     return trace
 
 
-def replay(trace: Mapping[str, Any]) -> Difference | None:
-    """Replay a trace; None if every field of every step is equal. Raises UnsupportedTrace."""
+def replay(trace: Mapping[str, Any], *, plain: bool = False) -> Difference | None:
+    """Replay a trace; None if every field of every step is equal. Raises UnsupportedTrace.
+
+    ``plain``: by the scheduler without short cuts.
+    """
     try:
-        return _engine_and_replay(trace)
+        return _engine_and_replay(trace, plain=plain)
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         lacks = f"it lacks {error.args[0]!r}" if isinstance(error, KeyError) else "its fields are not a trace's"
         raise UnsupportedTrace(f"{lacks}\n  cure: it needs vllm_version, config, requests, aborts and steps") from error
 
 
-def _engine_and_replay(trace: Mapping[str, Any]) -> Difference | None:
+def _engine_and_replay(trace: Mapping[str, Any], *, plain: bool) -> Difference | None:
     config = trace["config"]
     unknown = sorted({group["type"] for group in config["kv_groups"]} - {"full", "swa"})
     if unknown:
@@ -75,9 +79,11 @@ def _engine_and_replay(trace: Mapping[str, Any]) -> Difference | None:
         rules = rules_for("vllm", trace["vllm_version"])
     except RidgelineError as error:
         raise UnsupportedTrace(str(error)) from error
+    if not isinstance(rules, VllmV1Rules):
+        raise UnsupportedTrace(f"vllm {trace['vllm_version']} is not V1\n  cure: replay traces of 0.9 or later")
     speculative = config.get("speculative")
     draws = None if speculative is None else pattern_draws(speculative["acceptance_pattern"])
-    return _Replay(VllmV1(rules, settings_of(config), draws=draws), trace).run()
+    return _Replay(build_vllm(rules, settings_of(config), plain=plain, draws=draws), trace).run()
 
 
 def settings_of(config: Mapping[str, Any]) -> EngineSettings:
@@ -155,13 +161,11 @@ class _Replay:
             "waiting_before": engine.waiting_count,
             "free_before": engine.cache.pool.free,
         }
-        before = {request: request.computed_tokens for request in engine.running}
         plan = engine.schedule()
-        cached = {request: tokens for request, tokens, _ in plan.admitted}
         fields |= {
             "scheduled": [
-                [request.request_id, tokens, cached.get(request, before.get(request))]
-                for request, tokens in plan.scheduled
+                [request.request_id, tokens, engine.computed_tokens(request) - tokens]
+                for request, tokens in engine.listed(plan)
             ],
             "new": [[request.request_id, tokens] for request, tokens, resumed in plan.admitted if not resumed],
             "resumed": [[request.request_id, tokens] for request, tokens, resumed in plan.admitted if resumed],

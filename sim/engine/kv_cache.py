@@ -9,6 +9,7 @@ from sim.engine.blocks import Block, BlockPool, unheld
 from sim.engine.prompts import full_block_keys
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
+from sim.engine.steady import SteadyBatch
 
 
 class Hit(NamedTuple):
@@ -100,6 +101,48 @@ class KvCache:
         else:
             request.visit_at = self._outgrown_at(request)
         return True
+
+    def missing(self, request: Request, end: int) -> int:
+        """Blocks that a running request lacks for its first ``end`` tokens."""
+        return max(0, self._blocks(end) - request.block_count)
+
+    def take_due(self, steady: SteadyBatch, step: int) -> None:
+        """The members of the steady batch that begin a block in this step take one; the caller has checked they fit."""
+        phase = step % self.block_tokens
+        if steady.due is None:
+            self.pool.take_count(steady.blocks_due[phase])
+            return
+        members = steady.due[phase]
+        for request, block in zip(members, self.pool.take(len(members)), strict=True):
+            request.blocks.append(block)
+            request.block_count += 1
+
+    def take_run(self, steady: SteadyBatch, first: int, last: int) -> None:
+        """``take_due`` of the steps from ``first`` to ``last``."""
+        if steady.due is not None:
+            for step in range(first, last + 1):
+                self.take_due(steady, step)
+            return
+        rounds, rest = divmod(last + 1 - first, self.block_tokens)
+        due = steady.blocks_due
+        self.pool.take_count(
+            rounds * steady.count + sum([due[step % self.block_tokens] for step in range(first, first + rest)])
+        )
+
+    def register_due(self, steady: SteadyBatch, step: int) -> None:
+        """The blocks that members of the steady batch fill in this step may be hit from now on."""
+        assert steady.due is not None, "only named members register blocks"
+        for request in steady.due[(step + 1) % self.block_tokens]:
+            self.register(request, request.computed_tokens - request.joined_at + step)
+
+    def settle(self, request: Request) -> None:
+        """Note the blocks of a request that has left the steady batch."""
+        if self.caching:
+            settled = request.computed_tokens - request.placeholders
+            self.register(request, min(settled, request.known_tokens))
+        else:
+            request.block_count = self._blocks(request.computed_tokens)
+            request.visit_at = request.block_count * self.block_tokens + 1
 
     def register(self, request: Request, tokens: int) -> None:
         """Blocks filled by the first ``tokens`` may be hit from now on."""

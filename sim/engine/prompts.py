@@ -5,9 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from sim.engine.request import Request
+from sim.engine.request import Piece, Request
 
 MANY_TOKENS = 1 << 62
+
+
+def pieces_of(request: Request) -> tuple[Piece, ...]:
+    """What a request's tokens are: its prompt, then its output, as if that had no end."""
+    prompt = request.prompt or ((f"p:{request.request_id}", request.prompt_tokens),)
+    return (*prompt, (f"o:{request.request_id}", MANY_TOKENS))
+
+
+def common_tokens(one: tuple[Piece, ...], other: tuple[Piece, ...]) -> int:
+    """Length of the beginning that two token sequences share.
+
+    A piece starts at its segment's first token, so where two pieces differ in length nothing after them agrees.
+    """
+    common = 0
+    for (segment, tokens), (other_segment, other_tokens) in zip(one, other, strict=False):
+        if segment != other_segment:
+            break
+        common += min(tokens, other_tokens)
+        if tokens != other_tokens:
+            break
+    return common
 
 
 def full_block_keys(request: Request, block_tokens: int, blocks: int) -> list[int]:
@@ -26,11 +47,10 @@ def full_block_keys(request: Request, block_tokens: int, blocks: int) -> list[in
 
 def _block_keys(request: Request, block_tokens: int) -> Iterator[int]:
     """Each key hashes the parent's key and the pieces that its block covers; after the prompt comes the output."""
-    pieces = request.prompt or ((f"p:{request.request_id}", request.prompt_tokens),)
     parent = 0
     content: list[tuple[str, int, int]] = []
     missing = block_tokens
-    for segment, length in (*pieces, (f"o:{request.request_id}", MANY_TOKENS)):
+    for segment, length in pieces_of(request):
         start = 0
         while start < length:
             if not content and length - start >= block_tokens:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from sim.engine.request import Request
 from sim.work import StepWork
@@ -23,12 +24,17 @@ class Plan:
     sampled: list[Request]
     """Requests that sample a token in this step, in scheduled order."""
     work: StepWork
+    steady: int = 0
+    """Requests beyond ``scheduled`` and ``sampled`` that decode in this step as in those before it, not named one by
+    one."""
+    number: int = 0
+    """Counts an engine's plans that are not empty, where it has a use for that."""
     drafts: dict[Request, tuple[int, bool]] = field(default_factory=dict)
     """Draft tokens among those scheduled, in scheduled order, and whether they only pad (they are all rejected)."""
 
     @property
     def empty(self) -> bool:
-        return not self.scheduled
+        return not self.scheduled and not self.steady
 
 
 class Verified(NamedTuple):
@@ -55,14 +61,34 @@ class Outcome:
 
     emitted: list[Request]
     finished: list[Request]
-    tokens: list[int] = field(default_factory=list)
+    steady: int = 0
+    """Requests beyond ``emitted`` that sampled too, as in the step before."""
+    tokens: Sequence[int] = ()
     """With speculation, how many tokens each of ``emitted`` got; empty: one each."""
     verified: Verified = NOTHING_VERIFIED
 
     @property
     def output_tokens(self) -> int:
         """Tokens that reached clients."""
-        return sum(self.tokens) if self.tokens else len(self.emitted)
+        return sum(self.tokens) if self.tokens else len(self.emitted) + self.steady
+
+
+class DecodeRun(NamedTuple):
+    """Steps ahead in which the same requests decode and nothing else happens, unless a request arrives."""
+
+    sequences: int
+    number: int
+    """Of the first step; those in flight were numbered before it."""
+    steps: int
+    """At most so many."""
+    context_tokens: int
+    """Of the first step; ``sequences`` more in every further one."""
+    blocks_used: int
+    blocks_due: list[int]
+    """KV blocks that a step takes, by its number modulo ``block_tokens``."""
+    block_tokens: int
+    window_tokens: Callable[[int], tuple[int, ...]]
+    """``StepWork.decode_window_tokens`` of a step, asked for in order."""
 
 
 class Engine(Protocol):
@@ -104,4 +130,25 @@ class Engine(Protocol):
 
     def longest_request_tokens(self) -> int | None:
         """Prompt + output tokens of the largest request that can ever run to its end; None: no limit."""
+        ...
+
+
+@runtime_checkable
+class Foresight(Engine, Protocol):
+    """An engine that knows when its next steps only go on decoding, and takes them without naming each request."""
+
+    def settle(self) -> None:
+        """Bring every request's own counts up to date."""
+        ...
+
+    def decode_run(self) -> DecodeRun | None:
+        """What the next steps are if they only go on decoding; None if they do not, or if nobody can tell."""
+        ...
+
+    def decoded(self, scheduled: int, completed: int) -> None:
+        """So many steps of the run were scheduled, and the oldest in flight completed."""
+        ...
+
+    def steady_plan(self) -> Plan:
+        """The plan of the oldest step in flight, where it was scheduled by ``decoded``."""
         ...

@@ -38,13 +38,17 @@ class Request:
         "block_count",
         "blocks",
         "computed_tokens",
+        "counted",
         "draft_tokens",
+        "ends_at",
         "final_tokens",
         "held",
         "in_flight_tokens",
+        "joined_at",
         "key_source",
         "keys",
         "known_tokens",
+        "leaves_at",
         "max_output_tokens",
         "most_computed_tokens",
         "order",
@@ -53,9 +57,11 @@ class Request:
         "priority",
         "prompt",
         "prompt_tokens",
+        "rank",
         "register_at",
         "registered_blocks",
         "request_id",
+        "serial",
         "status",
         "visit_at",
     )
@@ -109,6 +115,18 @@ class Request:
         """Tokens at which the next block is full."""
         self.visit_at = 0
         """A step that ends below this many tokens changes nothing about its blocks."""
+        self.rank = 0
+        """Among all admissions of its engine, resumptions included: the order of the running list."""
+        self.serial = 0
+        """Of its stay in the steady batch; 0 while it is not in. There the tokens above are those it joined with."""
+        self.joined_at = 0
+        """The step that was scheduled last when it joined."""
+        self.leaves_at = 0
+        """The last step that gives it a token."""
+        self.ends_at = 0
+        """The step whose completion ends it."""
+        self.counted = False
+        """In the sums of the steady batch's next step."""
         self.keys: list[int] = []
         self.key_source: Iterator[int] | None = None
         """Yields the keys of further full blocks."""

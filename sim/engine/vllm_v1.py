@@ -14,7 +14,7 @@ from sim.engine.queues import FcfsQueue, PriorityQueue, WaitingQueue
 from sim.engine.request import Request, Status
 from sim.engine.settings import EngineSettings
 from sim.engine.speculation import Draws, Speculation
-from sim.engine.versions import EngineRules
+from sim.engine.versions import VllmV1Rules
 from sim.engine.window_cache import WindowCache
 from sim.engine.worklist import step_work
 from sim.work import PrefillChunk
@@ -27,7 +27,7 @@ class VllmV1:
 
     def __init__(
         self,
-        rules: EngineRules,
+        rules: VllmV1Rules,
         settings: EngineSettings,
         windows: tuple[int, ...] = (),
         draws: Draws | None = None,
@@ -40,6 +40,7 @@ class VllmV1:
         self.cache = _cache(rules, settings)
         self.waiting: WaitingQueue = PriorityQueue() if settings.policy == "priority" else FcfsQueue()
         self.running: list[Request] = []
+        self._admissions = 0
         self._rules = rules
         self._windows = windows
         self._priority = settings.policy == "priority"
@@ -93,7 +94,7 @@ class VllmV1:
 
     def schedule(self) -> Plan:
         """Decide the next step."""
-        step = _Step(self.settings.max_batched_tokens, self._threshold())
+        step = Step(self.settings.max_batched_tokens, self._threshold())
         self._schedule_running(step)
         if not step.preempted:
             self._admit(step)
@@ -137,7 +138,15 @@ class VllmV1:
             self._end(request)
         if finished:
             self.running = [request for request in self.running if request.status is RUNNING]
-        return Outcome(emitted, finished, tokens, verified)
+        return Outcome(emitted, finished, tokens=tokens, verified=verified)
+
+    def listed(self, plan: Plan) -> list[tuple[Request, int]]:
+        """All that a plan schedules, in the engine's order."""
+        return plan.scheduled
+
+    def computed_tokens(self, request: Request) -> int:
+        """What is computed of a running request, with the steps in flight."""
+        return request.computed_tokens
 
     def _end(self, request: Request) -> None:
         if request.status is RUNNING:
@@ -156,7 +165,7 @@ class VllmV1:
             threshold = max(threshold, settings.max_batched_tokens // max(present, 1))
         return threshold or settings.max_model_len
 
-    def _schedule_running(self, step: _Step) -> None:
+    def _schedule_running(self, step: Step) -> None:
         """Running requests, in list order: what is known and not computed, as far as budget and blocks allow."""
         scheduled, preempted, extra = step.scheduled, step.preempted, self._extra
         for request in self.running:
@@ -183,7 +192,7 @@ class VllmV1:
         if preempted:
             self.running = [request for request in self.running if request.status is RUNNING]
 
-    def _make_room(self, step: _Step, request: Request, end: int) -> bool:
+    def _make_room(self, step: Step, request: Request, end: int) -> bool:
         """Preempt until the request's blocks fit; False if it was the victim itself."""
         while not self.cache.extend(request, end):
             victim = self._victim()
@@ -201,7 +210,7 @@ class VllmV1:
             return max(candidates, key=lambda request: (request.priority, request.order))
         return next(request for request in reversed(self.running) if request.status is RUNNING)
 
-    def _take_back(self, step: _Step, victim: Request) -> None:
+    def _take_back(self, step: Step, victim: Request) -> None:
         """A victim that had its turn in this step loses it again."""
         for index, (request, tokens) in enumerate(step.scheduled):
             if request is victim:
@@ -209,7 +218,7 @@ class VllmV1:
                 step.budget += tokens + self._extra if self._rules.budget_returns else 0
                 return
 
-    def _preempt(self, step: _Step, victim: Request) -> None:
+    def _preempt(self, step: Step, victim: Request) -> None:
         self.cache.release(victim)
         victim.computed_tokens = 0
         victim.draft_tokens = 0
@@ -217,7 +226,7 @@ class VllmV1:
         self.waiting.put_back(victim)
         step.preempted.append(victim)
 
-    def _admit(self, step: _Step) -> None:
+    def _admit(self, step: Step) -> None:
         """Waiting requests, from the head, until one does not fit."""
         waiting, set_aside, extra = self.waiting, [], self._extra
         already_running = step.scheduled.copy() if self._speculation else []
@@ -243,31 +252,47 @@ class VllmV1:
         for request in reversed(set_aside):
             waiting.put_back(request)
 
-    def _start(self, step: _Step, request: Request, tokens: int, hit_tokens: int) -> None:
+    def _start(self, step: Step, request: Request, tokens: int, hit_tokens: int) -> None:
         resumed = request.status is PREEMPTED
         if self.cache.caching and not resumed:
             self.prefix_queries += request.known_tokens
             self.prefix_hits += hit_tokens
         request.status = RUNNING
+        request.rank = self._admissions = self._admissions + 1
         request.computed_tokens = hit_tokens
         self.running.append(request)
         step.admitted.append((request, hit_tokens, resumed))
         step.scheduled.append((request, tokens))
         step.budget -= tokens + self._extra
 
-    def _commit(self, step: _Step) -> Plan:
-        """The step is decided: count its tokens as computed before it runs.
+    def _commit(self, step: Step) -> Plan:
+        """The step is decided: count its tokens as computed before it runs."""
+        drafts: dict[Request, tuple[int, bool]] = {}
+        chunks, decode_contexts, sampled = self._commit_tokens(step.scheduled, drafts)
+        if self.settings.async_scheduling and self.cache.windowed:
+            for request, tokens in step.scheduled:
+                request.in_flight_tokens += tokens
+        rows, decode_drafts = len(sampled), 0
+        if drafts:
+            rows += sum(tokens for tokens, _ in drafts.values())
+            decode_tokens = sum(tokens for _, tokens in step.scheduled) - sum(chunk.tokens for chunk in chunks)
+            decode_drafts = decode_tokens - len(decode_contexts)
+        work = step_work(chunks, decode_contexts, self._windows, rows, draft_tokens=decode_drafts)
+        return Plan(step.scheduled, step.admitted, step.preempted, sampled, work, drafts=drafts)
+
+    def _commit_tokens(
+        self, scheduled: list[tuple[Request, int]], drafts: dict[Request, tuple[int, bool]] | None = None
+    ) -> tuple[list[PrefillChunk], list[int], list[Request]]:
+        """Prefill chunks, the contexts of decodes, and the requests that sample.
 
         A decode is one token (and its drafts) of a request that has sampled before, and samples again; all else is a
-        prefill chunk.
+        prefill chunk. ``drafts`` takes those that follow the known tokens, as in ``Plan``.
         """
         sampled: list[Request] = []
         decode_contexts: list[int] = []
         chunks: list[PrefillChunk] = []
-        drafts: dict[Request, tuple[int, bool]] = {}
-        decode_drafts = all_drafts = 0
         asynchronous = self.settings.async_scheduling
-        for request, tokens in step.scheduled:
+        for request, tokens in scheduled:
             before = request.computed_tokens
             request.computed_tokens = end = before + tokens
             known = request.known_tokens + request.placeholders
@@ -275,22 +300,16 @@ class VllmV1:
                 sampled.append(request)
                 if asynchronous:
                     request.placeholders += 1
-                if end > known:
+                if end > known and drafts is not None:
                     drafts[request] = (end - known, not request.draft_tokens)
-                    all_drafts += end - known
                 if known - before == 1 and known > request.prompt_tokens:
-                    decode_drafts += end - known
                     decode_contexts.append(end)
                     continue
             chunks.append(PrefillChunk(tokens, before))
-        if asynchronous and self.cache.windowed:
-            for request, tokens in step.scheduled:
-                request.in_flight_tokens += tokens
-        work = step_work(chunks, decode_contexts, self._windows, len(sampled) + all_drafts, decode_drafts)
-        return Plan(step.scheduled, step.admitted, step.preempted, sampled, work, drafts)
+        return chunks, decode_contexts, sampled
 
 
-class _Step:
+class Step:
     """What is decided so far in one schedule() call."""
 
     __slots__ = ("admitted", "budget", "preempted", "scheduled", "threshold")
@@ -303,7 +322,7 @@ class _Step:
         self.admitted: list[tuple[Request, int, bool]] = []
 
 
-def _cache(rules: EngineRules, settings: EngineSettings) -> KvCache | WindowCache:
+def _cache(rules: VllmV1Rules, settings: EngineSettings) -> KvCache | WindowCache:
     """One block table for all layers, or one per group; blocks that never run out need no groups."""
     if settings.kv_groups == (None,) or settings.kv_blocks is None:
         return KvCache(settings, unhashed_first=rules.unhashed_blocks_first)

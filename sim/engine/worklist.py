@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import add
+
 from sim.work import PrefillChunk, StepWork
 
 
@@ -10,12 +12,20 @@ def step_work(
     decode_contexts: list[int],
     windows: tuple[int, ...],
     sampled: int,
+    *,
+    sequences: int = 0,
+    context_tokens: int = 0,
+    window_tokens: tuple[int, ...] = (),
     draft_tokens: int = 0,
 ) -> StepWork:
-    """A step of these chunks, and of one decode per context (its new tokens included)."""
-    context_tokens = sum(decode_contexts)
-    window_tokens = tuple(
-        context_tokens - sum([context - window for context in decode_contexts if context > window])
-        for window in windows
+    """A step of these chunks, and of one decode per context (its new tokens included), with ``draft_tokens`` in all.
+
+    Further decodes may be given as sums: their ``sequences``, ``context_tokens`` and ``window_tokens``.
+    """
+    contexts, decodes = sum(decode_contexts), len(decode_contexts) + sequences
+    inside = tuple(
+        contexts - sum([context - window for context in decode_contexts if context > window]) for window in windows
     )
-    return StepWork(tuple(chunks), len(decode_contexts), context_tokens, window_tokens, sampled, draft_tokens)
+    if window_tokens:
+        inside = tuple(map(add, inside, window_tokens))
+    return StepWork(tuple(chunks), decodes, contexts + context_tokens, inside, sampled, draft_tokens)

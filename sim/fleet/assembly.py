@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sim.cost import KvCapacity, LinearCost, RooflineCost, kv_capacity, longest_request_tokens
-from sim.engine import EngineRules, EngineSettings, build_engine, rules_for, settings_for
+from sim.engine import EngineRules, EngineSettings, Resolved, build_engine, rules_for, settings_for
 from sim.engine.protocol import Engine
 from sim.errors import DoesNotFit, Problem, RidgelineError, ScenarioError, TraceError, UnsupportedModel
 from sim.fleet.assumptions import Assumption, assumptions, mean_request_tokens
-from sim.fleet.effects import impossible_budgets, without_effect
+from sim.fleet.effects import impossible_budgets, unfit_for_engine, without_effect
 from sim.fleet.speculation import draft_of, speculation_assumptions, speculative_cost
 from sim.hardware import HardwareProfile, load_profile, with_overrides
 from sim.models import ModelSpec, abstract_model, load_model, with_weight_dtype
@@ -45,6 +45,12 @@ class Setup:
     assumed: tuple[Assumption, ...]
 
     @property
+    def longest_prompt_tokens(self) -> int | None:
+        """Of prompts that the engine takes in, where it bounds them by more than max_model_len."""
+        refuses = self.rules.refuses_long_prompts and not self.settings.chunked_prefill
+        return self.settings.max_batched_tokens if refuses else None
+
+    @property
     def drain(self) -> bool:
         return self.loaded.spec.measure.drain
 
@@ -62,9 +68,9 @@ class Setup:
     def request_serial_s(self) -> float:
         return self.rules.host.request_serial_s * self.hardware.host.slowdown if self.overheads else 0.0
 
-    def engine(self) -> Engine:
-        """A fresh engine of one replica."""
-        return build_engine(self.rules, self.settings, windows(self.model))
+    def engine(self, *, plain: bool = False) -> Engine:
+        """A fresh engine of one replica; ``plain``: without short cuts."""
+        return build_engine(self.rules, self.settings, windows(self.model), plain=plain)
 
     @property
     def draft_tokens(self) -> int:
@@ -92,26 +98,29 @@ def assemble(loaded: Loaded) -> Setup:
         rules = rules_for(spec.engine.name, spec.engine.version)
     with _placed(loaded, "deployment.tensor_parallel"):
         check_tensor_parallel(model, spec.deployment.tensor_parallel)
+    _refuse(unfit_for_engine(loaded, rules))
+    with _placed(loaded, "engine"):
+        resolved = settings_for(
+            rules,
+            spec.engine,
+            memory_bytes=hardware.memory_bytes,
+            device_name=hardware.name,
+            max_model_len=model.max_positions or UNBOUNDED_TOKENS,
+            tensor_parallel=spec.deployment.tensor_parallel,
+            seed=spec.seed,
+        )
     with _placed(loaded, "engine.speculative"):
         draft = draft_of(loaded, model)
     with _placed(loaded, "deployment.tensor_parallel"):
-        cost = _cost(loaded, model, hardware, rules)
+        cost = _cost(loaded, model, hardware, rules, resolved)
         if spec.engine.speculative is not None:
             cost = speculative_cost(loaded, cost, draft, hardware, rules)
-    resolved = settings_for(
-        rules,
-        spec.engine,
-        memory_bytes=hardware.memory_bytes,
-        device_name=hardware.name,
-        max_model_len=model.max_positions or UNBOUNDED_TOKENS,
-        seed=spec.seed,
-    )
     with _placed(loaded, "traffic"):
         request_tokens = mean_request_tokens(loaded)
     with _placed(loaded, "model"):
-        capacity = _capacity(loaded, model, hardware, rules, resolved.settings, request_tokens, draft)
+        capacity = _capacity(loaded, model, hardware, rules, resolved, request_tokens, draft)
     settings, fitted = _fit_length(loaded, model, rules, resolved.settings, capacity)
-    _refuse(impossible_budgets(loaded, settings))
+    _refuse(impossible_budgets(loaded, rules, settings))
     return Setup(
         loaded=loaded,
         model=model,
@@ -122,7 +131,7 @@ def assemble(loaded: Loaded) -> Setup:
         capacity=capacity,
         cost=cost,
         assumed=(
-            *assumptions(loaded, model, hardware, rules, resolved.defaults_taken, settings, capacity, fitted=fitted),
+            *assumptions(loaded, model, hardware, rules, resolved, settings, capacity, fitted=fitted),
             *speculation_assumptions(loaded, model, draft, rules),
         ),
     )
@@ -185,7 +194,9 @@ def _model(loaded: Loaded) -> ModelSpec:
     return model if spec.engine.weight_dtype is None else with_weight_dtype(model, spec.engine.weight_dtype)
 
 
-def _cost(loaded: Loaded, model: ModelSpec, hardware: HardwareProfile, rules: EngineRules) -> CostModel:
+def _cost(
+    loaded: Loaded, model: ModelSpec, hardware: HardwareProfile, rules: EngineRules, resolved: Resolved
+) -> CostModel:
     spec = loaded.spec
     if isinstance(spec.cost, LinearSpec):
         passes = 0 if spec.engine.speculative is None else spec.engine.speculative.tokens
@@ -197,7 +208,7 @@ def _cost(loaded: Loaded, model: ModelSpec, hardware: HardwareProfile, rules: En
         kv_dtype=spec.engine.kv_dtype,
         host=rules.host,
         ideal=spec.cost.efficiency == "ideal",
-        graph_sizes=rules.graph_sizes if _graphs(spec.engine) else (),
+        graph_sizes=resolved.graph_sizes if _graphs(spec.engine) else (),
     )
 
 
@@ -210,7 +221,7 @@ def _capacity(
     model: ModelSpec,
     hardware: HardwareProfile,
     rules: EngineRules,
-    settings: EngineSettings,
+    resolved: Resolved,
     request_tokens: int,
     draft: Draft | None,
 ) -> KvCapacity | None:
@@ -220,13 +231,17 @@ def _capacity(
         hardware,
         tensor_parallel=loaded.spec.deployment.tensor_parallel,
         kv_dtype=engine.kv_dtype,
-        block_tokens=settings.block_tokens,
+        block_tokens=resolved.settings.block_tokens,
         request_tokens=request_tokens,
-        gpu_memory_utilization=engine.gpu_memory_utilization or rules.gpu_memory_utilization,
-        max_batched_tokens=settings.max_batched_tokens,
-        max_sequences=settings.max_sequences,
+        gpu_memory_utilization=resolved.gpu_memory_utilization,
+        max_batched_tokens=resolved.settings.max_batched_tokens,
+        max_sequences=resolved.settings.max_sequences,
         graphs_counted=rules.graphs_counted_in_memory and _graphs(engine),
+        share=rules.memory_share,
+        reserved_blocks=rules.reserved_blocks,
+        window_groups=rules.shares_pool_between_windows,
         kv_blocks=engine.kv_blocks,
+        most_blocks=resolved.most_kv_blocks,
         draft=draft,
     )
 
@@ -242,7 +257,7 @@ def _fit_length(
         return settings, False
     engine = loaded.spec.engine
     settings = replace(settings, kv_blocks=capacity.blocks, kv_groups=capacity.groups)
-    if capacity.groups == (None,):
+    if capacity.groups == (None,) and not rules.divides_pool:
         longest = longest_request_tokens(model, capacity, loaded.spec.deployment.tensor_parallel, engine.kv_dtype)
     else:
         longest = build_engine(rules, settings).longest_request_tokens() or 0

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from sim.cost import KvCapacity
-from sim.cost.memory import GIB, bandwidth_bound_tokens_per_s
-from sim.engine import EngineRules, EngineSettings
+from sim.cost.memory import GIB, SHARE_OF, KvBudget, bandwidth_bound_tokens_per_s
+from sim.engine import EngineRules, EngineSettings, Resolved
 from sim.hardware import HardwareProfile
 from sim.models import ModelSpec
 from sim.models.memory import active_parameters, parameters
@@ -40,7 +40,7 @@ def assumptions(
     model: ModelSpec,
     hardware: HardwareProfile,
     rules: EngineRules,
-    defaults_taken: Mapping[str, object],
+    resolved: Resolved,
     settings: EngineSettings,
     capacity: KvCapacity | None,
     *,
@@ -49,8 +49,8 @@ def assumptions(
     """In the order they matter to the result."""
     return (
         *_step_times(loaded, model, hardware, rules),
-        *_engine(loaded, rules, defaults_taken, settings, fitted=fitted),
-        *_memory(capacity),
+        *_engine(loaded, rules, resolved.defaults_taken, settings, fitted=fitted),
+        *_memory(capacity, rules, resolved),
         *(Assumption("model", note, model.source) for note in model.notes),
     )
 
@@ -79,9 +79,12 @@ def _step_times(
     if efficiency.error:
         errors = ", ".join(f"{name} {error:.0%}" for name, error in efficiency.error.items())
         yield Assumption("expected error of kernels", errors, "median of the fit over the measured kernels")
+    if rules.kernels:
+        yield Assumption("kernels", "those of other engines", rules.kernels)
     yield Assumption(
         "expected error of latencies",
-        "TPOT 9 %, TTFT 33 %",
+        "TPOT 9 %, TTFT 33 %" if rules.engine == "vllm" else "not known",
+        f"{'' if rules.engine == 'vllm' else f'{rules.engine} was not checked; vLLM: TPOT 9 %, TTFT 33 %, '}"
         "median of a spot check on 62 public vLLM runs on A100, H100, H200 and B200, part of which the host overheads "
         "were fitted to; TTFT tends to be low",
     )
@@ -96,39 +99,32 @@ def _step_times(
 def _engine(
     loaded: Loaded, rules: EngineRules, defaults_taken: Mapping[str, object], settings: EngineSettings, *, fitted: bool
 ) -> Iterator[Assumption]:
-    if loaded.spec.engine.version is None:
-        yield Assumption("engine.version", rules.version, "the newest with a record")
-    if rules.notice:
-        yield Assumption("engine.version", rules.version, rules.notice)
+    newest = "the newest with a record" if loaded.spec.engine.version is None and rules.version else None
+    yield Assumption(
+        "engine", rules.title, "; ".join(filter(None, (rules.notice or newest, f"rules of {rules.source}")))
+    )
     if "max_model_len" in defaults_taken:
-        why = "the longest request the KV pool holds" if fitted else "the model's own limit"
+        fits = "one slot's part of the KV pool" if rules.divides_pool else "the longest request the KV pool holds"
+        why = fits if fitted else "the model's own limit"
         yield Assumption("engine.max_model_len", f"{settings.max_model_len:,}", why)
     rest = {name: value for name, value in defaults_taken.items() if name != "max_model_len"}
     if rest:
         listed = ", ".join(f"{name} {_shown(value)}" for name, value in rest.items())
-        yield Assumption("engine settings", listed, f"defaults of {rules.engine} {rules.version}")
+        yield Assumption("engine settings", listed, f"defaults of {rules.title}")
 
 
 def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value).lower()
 
 
-def _memory(capacity: KvCapacity | None) -> Iterator[Assumption]:
+def _memory(capacity: KvCapacity | None, rules: EngineRules, resolved: Resolved) -> Iterator[Assumption]:
     if capacity is None:
         yield Assumption("KV cache", "none", "an abstract model has weights only")
         return
     if capacity.budget is None:
         yield Assumption("KV cache", f"{capacity.tokens:,} tokens", "engine.kv_blocks")
     else:
-        budget = capacity.budget
-        draft = budget.draft_weight_bytes
-        weights = f"{budget.weight_bytes / GIB:.1f}" + (f" - draft's {draft / GIB:.1f}" if draft else "")
-        why = (
-            f"per GPU {budget.usable_bytes / GIB:.1f} GiB usable - weights {weights} "
-            f"- activations {budget.activation_bytes / GIB:.1f} - graphs {budget.graph_bytes / GIB:.1f} - framework "
-            f"{budget.framework_bytes / GIB:.1f} = {budget.kv_bytes / GIB:.1f} GiB"
-        )
-        yield Assumption("KV cache", f"{capacity.tokens:,} tokens", why)
+        yield Assumption("KV cache", f"{capacity.tokens:,} tokens", _budget(capacity, capacity.budget, resolved))
     if not capacity.uniform:
         yield Assumption(
             "KV cache of windows and states",
@@ -137,6 +133,23 @@ def _memory(capacity: KvCapacity | None) -> Iterator[Assumption]:
             + (
                 "every block is charged what it costs such a request"
                 if capacity.groups == (None,)
-                else f"full and windowed layers share the pool in {len(capacity.groups)} block tables, as in vLLM"
+                else f"full and windowed layers share the pool in {len(capacity.groups)} block tables, "
+                f"as in {rules.engine}"
             ),
         )
+
+
+def _budget(capacity: KvCapacity, budget: KvBudget, resolved: Resolved) -> str:
+    """The sum that leads to the KV pool."""
+    share = f"{resolved.gpu_memory_utilization:g} {SHARE_OF[budget.share]} {budget.memory_bytes / GIB:.1f}"
+    inside = f"- activations {budget.activation_bytes / GIB:.1f} - graphs {budget.graph_bytes / GIB:.1f} "
+    if budget.share == "of-free-before-load":
+        inside = ""
+    draft = f"- draft's {budget.draft_weight_bytes / GIB:.1f} " if budget.draft_weight_bytes else ""
+    said = (
+        f"per GPU {budget.usable_bytes / GIB:.1f} GiB usable ({share}) - weights {budget.weight_bytes / GIB:.1f} "
+        f"{draft}{inside}- framework {budget.framework_bytes / GIB:.1f} = {budget.kv_bytes / GIB:.1f} GiB"
+    )
+    if capacity.blocks == resolved.most_kv_blocks:
+        return f"as much as {resolved.settings.max_sequences} slots share by default; {said}"
+    return said if inside else f"{said}; activations and graphs live in what is not usable"

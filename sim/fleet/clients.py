@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 
 import simpy
 
+from sim.fleet.clock import Clock
 from sim.traffic import Arrival, Traffic
 
 
@@ -16,11 +17,11 @@ class Clients:
     as sent only then: that wait is no part of its TTFT.
     """
 
-    def __init__(self, env: simpy.Environment, traffic: Traffic, send: Callable[[Arrival, float, float], None]) -> None:
+    def __init__(self, env: Clock, traffic: Traffic, send: Callable[[Arrival, float, float], None]) -> None:
         self._env = env
         self._traffic = traffic
         self._send = send
-        self._limit = traffic.closed_concurrency or traffic.max_concurrency
+        self._limit = traffic.limit
         self._open = 0
         self._slot: simpy.Event | None = None
         self.sending = env.process(self._run())
@@ -36,16 +37,15 @@ class Clients:
         env, stops_at_s = self._env, self._traffic.stops_at_s
         for arrival in self._traffic:
             if arrival.time_s > env.now:
-                yield env.timeout(arrival.time_s - env.now)
+                yield env.at(arrival.time_s)
             while self._limit is not None and self._open >= self._limit:
                 self._slot = env.event()
                 yield self._slot
-            # Without a limit a request goes out when it is due, to the bit; SimPy's clock may be off in the last one.
-            sent_s = arrival.time_s if self._limit is None else env.now
+            sent_s = env.now
             if stops_at_s is not None and sent_s >= stops_at_s:
                 break
             self._open += 1
             due_s = sent_s if self._traffic.closed_concurrency else arrival.time_s
             self._send(arrival, sent_s, max(0.0, sent_s - due_s))
         if stops_at_s is not None and env.now < stops_at_s:
-            yield env.timeout(stops_at_s - env.now)
+            yield env.at(stops_at_s)

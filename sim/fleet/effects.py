@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from sim.engine import EngineSettings
+from sim.engine import EngineRules, EngineSettings
+from sim.engine.versions import RECORDS, SPECIFIC_SETTINGS
 from sim.errors import Problem
 from sim.scenario import Loaded
-from sim.scenario.specs import AbstractModel, HardwareOverride, RooflineCost, Scenario
+from sim.scenario.specs import AbstractModel, EngineSpec, HardwareOverride, RooflineCost, Scenario
 
-KV_KEYS = ("kv_dtype", "kv_blocks", "block_tokens", "prefix_caching", "watermark", "reserve_full_prompt")
+NEWEST = [records[-1] for records in RECORDS.values()]
+KV_KEYS = (
+    "kv_dtype",
+    "kv_blocks",
+    "block_tokens",
+    "prefix_caching",
+    "watermark",
+    "reserve_full_prompt",
+    "schedule_conservativeness",
+    "ignore_eos",
+)
 """Engine keys that say how the KV cache is kept."""
 Found = Iterator[tuple[str, str, str]]
 """(dotted path, problem, cure)."""
@@ -69,21 +80,71 @@ def _no_drafts(spec: Scenario) -> Found:
         yield "cost.draft_pass_s", "has no effect: nothing is drafted", "leave it out, or add engine.speculative"
 
 
-def impossible_budgets(loaded: Loaded, settings: EngineSettings) -> list[Problem]:
-    """Budgets that vLLM refuses at start-up."""
-    problems = []
+def unfit_for_engine(loaded: Loaded, rules: EngineRules) -> list[Problem]:
+    """Settings that this engine does not have, or that another of its settings makes idle."""
+    found = (*_unknown(loaded.spec.engine, rules), *_idle(loaded.spec.engine, rules))
+    return [loaded.problem(f"engine.{name}", problem, cure) for name, problem, cure in found]
+
+
+def _unknown(engine: EngineSpec, rules: EngineRules) -> Found:
+    for name in sorted((engine.model_fields_set & SPECIFIC_SETTINGS) - rules.settings):
+        having = ", ".join(other.title for other in NEWEST if name in other.settings)
+        yield name, f"{rules.title} has no such setting", f"leave it out; it is a setting of {having}"
+    if engine.policy is not None and "policy" in rules.settings and engine.policy not in rules.policies:
+        yield "policy", f"{rules.title} has no policy {engine.policy}", f"use one of {', '.join(rules.policies)}"
+
+
+def _idle(engine: EngineSpec, rules: EngineRules) -> Found:
+    chunked = rules.chunked_prefill if engine.chunked_prefill is None else engine.chunked_prefill
+    if engine.chunking_policy is not None and "chunking_policy" in rules.settings and not chunked:
+        yield "chunking_policy", "has no effect: prompts are not chunked", "leave it out, or add chunked_prefill: true"
+    if engine.mixed_chunk and not chunked:
+        yield "mixed_chunk", "has no effect: prompts are not chunked", "leave it out, or drop chunked_prefill: false"
+    if engine.priority_preemption and engine.policy != "priority":
+        yield "priority_preemption", "has no effect without priorities", "leave it out, or add policy: priority"
+
+
+def impossible_budgets(loaded: Loaded, rules: EngineRules, settings: EngineSettings) -> list[Problem]:
+    """Budgets that the engine refuses at start-up."""
+    check = BUDGETS.get(rules.scheduler)
+    found = check(settings) if check else ()
+    return [loaded.problem(path, problem, cure) for path, problem, cure in found]
+
+
+def _vllm_v0_budgets(settings: EngineSettings) -> Found:
+    yield from _vllm_budgets(settings)
+    tokens, block = settings.max_batched_tokens, settings.block_tokens
+    if settings.chunked_prefill and settings.prefix_caching and tokens % block:
+        problem = f"with chunked prefill and prefix caching, {tokens:,} tokens must be whole blocks of {block:,}"
+        yield "engine.max_batched_tokens", problem, f"use a multiple of {block}, or turn one of the two off"
+
+
+def _vllm_budgets(settings: EngineSettings) -> Found:
     tokens, sequences, longest = settings.max_batched_tokens, settings.max_sequences, settings.max_model_len
     if tokens < sequences:
         problem = f"{tokens:,} tokens per step are fewer than max_sequences, {sequences:,}"
         cure = f"use at least {sequences}, or set max_sequences to at most {tokens}"
-        problems.append(loaded.problem("engine.max_batched_tokens", problem, cure))
+        yield "engine.max_batched_tokens", problem, cure
     if not settings.chunked_prefill and tokens < longest:
         problem = f"without chunked prefill a step must take a whole prompt of max_model_len, {longest:,} tokens"
         cure = f"use at least {longest}, or set max_model_len to at most {tokens}"
-        problems.append(loaded.problem("engine.max_batched_tokens", problem, cure))
+        yield "engine.max_batched_tokens", problem, cure
     speculation = settings.speculation
     if speculation is not None and tokens < speculation.least_budget_tokens:
         problem = f"{tokens:,} tokens per step do not hold one request's token and its drafts"
         cure = f"use at least {speculation.least_budget_tokens}, or draft fewer tokens"
-        problems.append(loaded.problem("engine.max_batched_tokens", problem, cure))
-    return problems
+        yield "engine.max_batched_tokens", problem, cure
+
+
+def _sglang_budgets(settings: EngineSettings) -> Found:
+    chunk, page = settings.max_batched_tokens, settings.block_tokens
+    if settings.chunked_prefill and chunk % page:
+        problem = f"a chunk of {chunk:,} tokens is not a whole number of pages of {page:,}"
+        yield "engine.max_batched_tokens", problem, f"use a multiple of {page}"
+
+
+BUDGETS: dict[str, Callable[[EngineSettings], Found]] = {
+    "vllm-v1": _vllm_budgets,
+    "vllm-v0": _vllm_v0_budgets,
+    "sglang": _sglang_budgets,
+}

@@ -16,13 +16,17 @@ class Target(Protocol):
 
 
 class Router(Protocol):
-    """Picks the index of a replica for the next request."""
+    """Picks the index of a replica for the next request; ``looks`` if it wants to know how they stand."""
+
+    looks: bool
 
     def pick(self, replicas: Sequence[Target]) -> int: ...
 
 
 class RoundRobin:
     """Each replica in turn."""
+
+    looks = False
 
     def __init__(self) -> None:
         self._next = 0
@@ -36,6 +40,8 @@ class RoundRobin:
 class Random:
     """Any replica, with equal chances."""
 
+    looks = False
+
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
@@ -46,12 +52,16 @@ class Random:
 class LeastOutstanding:
     """The replica with the fewest unfinished requests; ties go to the lowest index."""
 
+    looks = True
+
     def pick(self, replicas: Sequence[Target]) -> int:
         return min(range(len(replicas)), key=lambda index: replicas[index].outstanding)
 
 
 class PowerOfTwo:
     """The less loaded of two drawn at random (Mitzenmacher 2001)."""
+
+    looks = True
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator

@@ -16,12 +16,14 @@ import simpy
 from sim.engine.request import Request
 from sim.fleet.assembly import Setup, assemble
 from sim.fleet.clients import Clients
+from sim.fleet.clock import Clock
 from sim.fleet.frontend import FrontEnd
+from sim.fleet.pacing import InStep, Lagging, Pace
 from sim.fleet.replica import Replica
 from sim.fleet.router import build_router
-from sim.results.columns import Table
-from sim.results.recorder import STEP_COLUMNS, ReplicaRecorder
+from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import REJECTED, SUBMITTED, UNFINISHED, RequestLog
+from sim.results.steps import StepLog
 from sim.scenario import Loaded
 from sim.traffic import Arrival
 
@@ -35,7 +37,7 @@ class RunRecord:
 
     setup: Setup
     requests: RequestLog
-    steps: Table
+    steps: StepLog
     recorders: tuple[ReplicaRecorder, ...]
     end_s: float
     truncated: int
@@ -48,13 +50,16 @@ class RunRecord:
 
 
 class Simulation:
-    """The fleet of one scenario, ready to run once."""
+    """The fleet of one scenario, ready to run once.
 
-    def __init__(self, setup: Setup, progress: Progress | None = None) -> None:
+    ``plain``: step by step, without the short cuts that lead to the same tables.
+    """
+
+    def __init__(self, setup: Setup, progress: Progress | None = None, *, plain: bool = False) -> None:
         self.setup = setup
-        self.env = simpy.Environment()
+        self.env = Clock()
         self.requests = RequestLog()
-        self.steps = Table(STEP_COLUMNS)
+        self.steps = StepLog()
         self.truncated = 0
         self.rejections: Counter[str] = Counter()
         self._progress = progress
@@ -64,21 +69,18 @@ class Simulation:
             ReplicaRecorder(self.requests, self.steps, index) for index in range(setup.deployment.replicas)
         )
         self.replicas = [
-            Replica(self.env, setup.engine(), setup.cost, recorder, self._finished) for recorder in self.recorders
+            Replica(setup.engine(plain=plain), setup.cost, recorder, self.requests, self._finished)
+            for recorder in self.recorders
         ]
         self._front_ends = [
-            FrontEnd(
-                self.env,
-                replica,
-                self.requests,
-                latency_s=setup.request_latency_s,
-                serial_s=setup.request_serial_s,
-            )
+            FrontEnd(replica, latency_s=setup.request_latency_s, serial_s=setup.request_serial_s)
             for replica in self.replicas
         ]
         self._router = build_router(setup.deployment.router, setup.generator("router"))
         self._longest_tokens = self.replicas[0].engine.longest_request_tokens()
-        self._clients = Clients(self.env, setup.traffic(), self._send)
+        traffic = setup.traffic()
+        self._pace: Pace = InStep(self.env) if traffic.limit is not None else Lagging()
+        self._clients = Clients(self.env, traffic, self._send)
 
     def run(self) -> RunRecord:
         """Simulate to the end (or, with ``drain: false``, to the end of the load). Ctrl-C ends it as partial.
@@ -92,6 +94,10 @@ class Simulation:
                     env.step()
             except simpy.core.EmptySchedule:
                 pass
+            if drain:
+                self._pace.drain(self.replicas, lambda: bool(interrupted))
+            else:
+                self._pace.catch_up(self.replicas, env.now)
         return self._record(bool(interrupted))
 
     def _send(self, arrival: Arrival, sent_s: float, waited_s: float) -> None:
@@ -104,9 +110,12 @@ class Simulation:
             self._ended += 1
             self._clients.release()
             return
-        replica = self._router.pick(self.replicas)
-        self.requests.replica[row] = replica
-        self._front_ends[replica].submit(self._request(arrival, row), sent_s)
+        if self._router.looks:
+            self._pace.catch_up(self.replicas, sent_s)
+        index = self._router.pick(self.replicas)
+        self.requests.replica[row] = index
+        self._front_ends[index].submit(self._request(arrival, row), sent_s)
+        self._pace.sent(self.replicas[index], sent_s)
 
     def _rejection(self, arrival: Arrival) -> str | None:
         """Why a request can never be served; None if it can.
@@ -115,8 +124,11 @@ class Simulation:
         pool would block the engine's queue for ever.
         """
         limit, longest = self.setup.settings.max_model_len, self._longest_tokens
+        longest_prompt = self.setup.longest_prompt_tokens
         if arrival.prompt_tokens >= limit:
             return f"the prompt leaves no room in max_model_len, {limit:,} tokens"
+        if longest_prompt is not None and arrival.prompt_tokens > longest_prompt:
+            return f"without chunked prefill the prompt must fit max_batched_tokens, {longest_prompt:,}"
         if longest is not None and min(arrival.prompt_tokens + arrival.output_tokens, limit) > longest:
             return f"prompt and output outgrow the KV pool, which holds {longest:,} tokens of one request"
         return None
@@ -136,15 +148,15 @@ class Simulation:
             prompt=arrival.prompt,
         )
 
-    def _finished(self, _: Request) -> None:
+    def _finished(self, request: Request) -> None:
         self._ended += 1
         self._clients.release()
         if self._progress is not None and self._ended % 64 == 0:
-            self._progress(self._ended, self.env.now)
+            self._progress(self._ended, self.requests.finish_s[request.order])
 
     def _record(self, partial: bool) -> RunRecord:
-        for recorder in self.recorders:
-            recorder.close()
+        for replica in self.replicas:
+            replica.close()
         status = self.requests.status
         for row, value in enumerate(status):
             if value == SUBMITTED:
@@ -186,6 +198,6 @@ def _interruptible() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def simulate(loaded: Loaded, progress: Progress | None = None) -> RunRecord:
+def simulate(loaded: Loaded, progress: Progress | None = None, *, plain: bool = False) -> RunRecord:
     """Run a scenario. Raises ScenarioError or DoesNotFit before anything is simulated."""
-    return Simulation(assemble(loaded), progress).run()
+    return Simulation(assemble(loaded), progress, plain=plain).run()

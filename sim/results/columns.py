@@ -42,15 +42,23 @@ class Table:
 
     ``Table({"start_s": "float64", "bound": "string"})``, then ``append_row((0.5, "memory"))``. Rows are checked and
     converted a few thousand at a time: a wrong one raises TypeError, OverflowError or ValueError then.
+    ``vocabularies``: texts that are known beforehand, for ``append_columns``.
     """
 
-    def __init__(self, columns: Mapping[str, str], group_rows: int = GROUP_ROWS) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, str],
+        group_rows: int = GROUP_ROWS,
+        vocabularies: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
         self._types = dict(columns)
         self._group_rows = group_rows
         self._buffer_rows = min(BUFFER_ROWS, group_rows)
         self._buffer: list[tuple[Any, ...]] = []
         self._columns = {name: array(TYPE_CODES[dtype]) for name, dtype in columns.items()}
         self._vocabularies = {name: _Vocabulary() for name, dtype in columns.items() if dtype == "string"}
+        for name, texts in (vocabularies or {}).items():
+            self._vocabularies[name].update((text, code) for code, text in enumerate(texts))
         self._rows = 0
         self._spill: IO[bytes] | None = None
         self._spilled_groups = 0
@@ -68,6 +76,20 @@ class Table:
         self._buffer.append(row)
         if len(self._buffer) >= self._buffer_rows:
             self._flush()
+
+    def append_columns(self, columns: Mapping[str, np.ndarray]) -> None:
+        """Add many rows: an array per column; of texts, their codes into the vocabulary given at the start."""
+        self._flush()
+        count = len(next(iter(columns.values())))
+        done = 0
+        while done < count:
+            room = min(count - done, self._group_rows - self._rows)
+            for name, column in self._columns.items():
+                column.frombytes(columns[name][done : done + room].astype(column.typecode).tobytes())
+            self._rows += room
+            done += room
+            if self._rows == self._group_rows:
+                self._spill_group()
 
     def column(self, name: str) -> np.ndarray:
         """All values of one column; codes into ``vocabulary`` for texts."""

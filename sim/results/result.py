@@ -40,7 +40,7 @@ class Result:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        return self.run.steps.to_pandas()
+        return self.run.steps.table.to_pandas()
 
     @cached_property
     def operators(self) -> dict[str, list[Operator]]:
@@ -74,11 +74,11 @@ class Result:
         written = [folder / name for name in ("summary.json", "requests.parquet", "steps.parquet", "report.html")]
         write_text(written[0], json.dumps(self.summary, indent=2) + "\n")
         write_frame(written[1], self.requests)
-        self.run.steps.write_parquet(written[2])
+        self.run.steps.table.write_parquet(written[2])
         write_text(written[3], html(self))
         if trace:
             written.append(folder / "trace.json.gz")
-            write_trace(self.requests, self.run.steps.frames(), written[-1])
+            write_trace(self.requests, self.run.steps.table.frames(), written[-1])
         return written
 
     def __repr__(self) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sim.engine.versions import SPECIFIC_SETTINGS
+from sim.results.gaps import GapLog
 from sim.results.metrics import (
     as_json,
     attainment,
@@ -23,6 +25,7 @@ from sim.results.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from sim.fleet import RunRecord
+    from sim.fleet.assembly import Setup
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
 
@@ -52,7 +55,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
         {
             "model": setup.model.name,
             "hardware": setup.hardware.name,
-            "engine": {"name": setup.rules.engine, "version": setup.rules.version, "settings": asdict(setup.settings)},
+            "engine": {"name": setup.rules.engine, "version": setup.rules.version, "settings": _settings(setup)},
             "deployment": spec.deployment.model_dump(),
             "seed": spec.seed,
             "partial": run.partial,
@@ -84,6 +87,14 @@ def summarise(run: RunRecord) -> dict[str, Any]:
     return summary
 
 
+def _settings(setup: Setup) -> dict[str, Any]:
+    """The engine's settings, without those that its scheduler does not have."""
+    every, rules = asdict(setup.settings), setup.rules
+    if "speculative" not in rules.settings:
+        del every["speculation"]
+    return {name: value for name, value in every.items() if name in rules.settings or name not in SPECIFIC_SETTINGS}
+
+
 def _counts(columns: dict[str, np.ndarray]) -> dict[str, int]:
     status = columns["status"]
     counts = {name: int((status == name).sum()) for name in STATUSES[1:]}
@@ -97,14 +108,23 @@ def _offered(columns: dict[str, np.ndarray]) -> float | None:
 
 
 def _itl(run: RunRecord, from_s: float) -> dict[str, float | None]:
-    """All gaps within the measured window, pooled over requests."""
-    pooled = [recorder.gaps.pooled(from_s) for recorder in run.recorders]
-    return weighted_distribution(*(np.concatenate(parts) for parts in zip(*pooled, strict=True)))
+    """All gaps that ended within the measured window, pooled over requests."""
+    table = run.steps.table
+    end_s = table.column("start_s") + table.column("duration_s")
+    shared = (table.column("gap_s"), table.column("streaming"), end_s)
+    singles = [(np.array(log.gap_s), np.ones(len(log.gap_s)), np.array(log.end_s)) for log in _gap_logs(run)]
+    gap_s, weight, end_s = (np.concatenate(parts) for parts in zip(shared, *singles, strict=True))
+    kept = (end_s >= from_s) & (weight > 0)
+    return weighted_distribution(gap_s[kept], weight[kept])
+
+
+def _gap_logs(run: RunRecord) -> list[GapLog]:
+    return [recorder.gaps for recorder in run.recorders]
 
 
 def _kv(run: RunRecord) -> dict[str, Any]:
     capacity = run.setup.capacity
-    peak = max(recorder.peak_kv_blocks for recorder in run.recorders)
+    peak = int(run.steps.table.column("kv_blocks_used").max(initial=0))
     queries = run.prefix_queries
     return {
         "capacity_tokens": None if capacity is None else capacity.tokens,
@@ -121,7 +141,7 @@ def _bound(run: RunRecord) -> dict[str, float]:
     if total_s <= 0:
         return {"compute": 0.0, "memory": 0.0, "communication": 0.0, "host": 0.0, "idle": 1.0}
     names = ("compute", "memory", "communication", "host")
-    shares = {name: sum(getattr(recorder.time, f"{name}_s") for recorder in run.recorders) / total_s for name in names}
+    shares = {name: float(run.steps.table.column(f"{name}_s").sum()) / total_s for name in names}
     return {**shares, "idle": max(0.0, 1.0 - sum(shares.values()))}
 
 

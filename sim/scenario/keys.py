@@ -22,11 +22,42 @@ ALIASES: dict[str, str] = {
     "no_scheduler_reserve_full_isl": "engine.reserve_full_prompt",
     "no_async_scheduling": "engine.async_scheduling",
     "speculative_config": "engine.speculative",
+    "chunked_prefill_size": "engine.max_batched_tokens",
+    "max_running_requests": "engine.max_sequences",
+    "context_length": "engine.max_model_len",
+    "mem_fraction_static": "engine.gpu_memory_utilization",
+    "page_size": "engine.block_tokens",
+    "disable_radix_cache": "engine.prefix_caching",
+    "disable_overlap_schedule": "engine.async_scheduling",
+    "disable_cuda_graph": "engine.cuda_graphs",
+    "enable_mixed_chunk": "engine.mixed_chunk",
+    "schedule_policy": "engine.policy",
+    "enable_priority_preemption": "engine.priority_preemption",
+    "max_num_tokens": "engine.max_batched_tokens",
+    "max_batch_size": "engine.max_sequences",
+    "max_seq_len": "engine.max_model_len",
+    "tokens_per_block": "engine.block_tokens",
+    "free_gpu_memory_fraction": "engine.gpu_memory_utilization",
+    "kv_cache_free_gpu_memory_fraction": "engine.gpu_memory_utilization",
+    "enable_block_reuse": "engine.prefix_caching",
+    "enable_chunked_context": "engine.chunked_prefill",
+    "disable_overlap_scheduler": "engine.async_scheduling",
+    "capacity_scheduler_policy": "engine.capacity_policy",
+    "context_chunking_policy": "engine.chunking_policy",
+    "n_parallel": "engine.max_sequences",
+    "n_batch": "engine.max_batched_tokens",
+    "ctx_size": "engine.kv_blocks",
+    "cache_prompt": "engine.prefix_caching",
     "tensor_parallel_size": "deployment.tensor_parallel",
     "pipeline_parallel_size": "deployment.pipeline_parallel",
     "data_parallel_size": "deployment.data_parallel",
+    "tp_size": "deployment.tensor_parallel",
+    "pp_size": "deployment.pipeline_parallel",
+    "dp_size": "deployment.data_parallel",
 }
-"""vLLM's own flags, with underscores or dashes, in ``engine`` or ``deployment``."""
+"""The engines' own flags (vLLM, SGLang, TensorRT-LLM, llama.cpp), with underscores or dashes, in ``engine`` or
+``deployment``.
+"""
 
 NEGATED = {
     "no_enable_prefix_caching",
@@ -34,6 +65,10 @@ NEGATED = {
     "no_scheduler_reserve_full_isl",
     "no_async_scheduling",
     "enforce_eager",
+    "disable_radix_cache",
+    "disable_overlap_schedule",
+    "disable_overlap_scheduler",
+    "disable_cuda_graph",
 }
 """Aliases that say the opposite of the key they stand for."""
 
@@ -46,7 +81,6 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
         "is part of speculative",
         "write speculative: {method: ngram, tokens: 3, acceptance: 0.5}",
     ),
-    "engine.scheduler_recv_interval": (f"a scheduler's receive interval (SGLang) {NOT_YET}", "leave it out"),
     "engine.lora": _LORA,
     "engine.enable_lora": _LORA,
     "engine.lora_modules": _LORA,
@@ -80,11 +114,6 @@ _FORMATS = (
     "llmservingsim",
 )
 REFUSED_VALUES: dict[str, tuple[tuple[str, ...], str, str]] = {
-    "engine.name": (
-        ("sglang", "trtllm", "orca", "static", "sarathi", "llama.cpp"),
-        f"this engine {NOT_YET}",
-        "use vllm, whose scheduler most others resemble",
-    ),
     "deployment.router": (
         ("session", "prefix", "weighted"),
         f"this router {NOT_YET}",

@@ -17,7 +17,7 @@ model: llama-3.1-8b                 # `sim models` lists the presets; or a path 
 hardware: h100-sxm                  # `sim hardware` lists the devices; or a path to a profile
 
 engine:
-  name: vllm
+  name: vllm                        # sglang, trtllm, llama.cpp; sarathi, orca, static (papers, without version)
   version: "0.33"                   # in quotes; defaults below follow it
   # max_batched_tokens: 8192        # tokens one step may process
   # max_sequences: 1024             # requests that run at once

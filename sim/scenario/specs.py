@@ -32,6 +32,7 @@ One = Annotated[Literal[1], WHOLE]
 MeanTokens = Annotated[float, Field(gt=0), REAL]
 WeightDType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
 PeakDType = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4"]
+Policy = Literal["fcfs", "priority", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first"]
 KvDType = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
 
 
@@ -89,7 +90,8 @@ class SpeculativeSpec(Spec):
 class EngineSpec(Spec):
     """The serving engine; every None follows the version's default. ``usage`` picks which of its default tables."""
 
-    name: Literal["vllm"] = "vllm"
+    name: Literal["vllm", "sglang", "trtllm", "sarathi", "orca", "static", "llama.cpp"] = "vllm"
+    """Whose scheduler: an engine's, or a paper's (orca, static, sarathi)."""
     version: Version | None = None
     """A text, in quotes; blank is the newest. One without a record uses the newest not above it."""
     usage: Literal["server", "offline"] = "server"
@@ -99,7 +101,9 @@ class EngineSpec(Spec):
     kv_dtype: KvDType = "auto"
     """Of the KV cache; auto is the model's."""
     max_batched_tokens: Tokens | None = None
-    """Tokens a step may process."""
+    """Tokens a step may process; in SGLang, those of a prefill chunk."""
+    max_prefill_tokens: Tokens | None = None
+    """Prompt tokens of one prefill batch (SGLang)."""
     max_sequences: Concurrency | None = None
     """Requests that run at once."""
     max_model_len: Tokens | None = None
@@ -107,7 +111,7 @@ class EngineSpec(Spec):
     block_tokens: Tokens | None = None
     """Tokens of one KV block."""
     gpu_memory_utilization: Fraction | None = None
-    """Share of GPU memory the engine takes."""
+    """Share of GPU memory the engine takes; in SGLang, for weights and KV; in TensorRT-LLM, of what weights leave."""
     kv_blocks: Annotated[int, Field(gt=1, le=1_000_000_000), WHOLE] | None = None
     """KV blocks of a replica; replaces the computed capacity."""
     chunked_prefill: Flag | None = None
@@ -116,8 +120,22 @@ class EngineSpec(Spec):
     """Whether KV blocks of equal prompt beginnings are shared."""
     long_prefill_threshold: Annotated[int, Field(ge=0, le=MOST_TOKENS), WHOLE] | None = None
     """Longer prompts are cut into chunks of this many tokens; 0 cuts none."""
-    policy: Literal["fcfs", "priority"] | None = None
-    """Who goes first: by arrival, or by priority."""
+    policy: Policy | None = None
+    """Who goes first: by arrival, by priority, or as SGLang orders its queue (lpm: by longest cached prefix)."""
+    priority_preemption: Flag | None = None
+    """Whether a more important request may take a running one's place (SGLang, policy priority)."""
+    capacity_policy: Literal["guaranteed-no-evict", "max-utilization", "static-batch", "prefill-first"] | None = None
+    """Who may run, by the KV blocks that are left (TensorRT-LLM)."""
+    chunking_policy: Literal["fcfs", "equal-progress"] | None = None
+    """How chunked prompts share a step (TensorRT-LLM)."""
+    schedule_conservativeness: Annotated[float, Field(gt=0, le=1000), REAL] | None = None
+    """Above 1, more is reserved for what running requests may still generate (SGLang)."""
+    mixed_chunk: Flag | None = None
+    """Whether decodes join the steps that prefill (SGLang)."""
+    ignore_eos: Flag | None = None
+    """Whether requests are known to run to their length, so that all of it is reserved (SGLang)."""
+    scheduler_recv_interval: Positive | None = None
+    """New requests are taken in every so many steps (SGLang)."""
     async_scheduling: Flag | None = None
     """Whether a step is planned while the one before it runs."""
     cuda_graphs: Flag | None = None

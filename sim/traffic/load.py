@@ -70,6 +70,11 @@ class Traffic:
         return None if isinstance(arrivals, specs.Closed) else arrivals.max_concurrency
 
     @property
+    def limit(self) -> int | None:
+        """Requests in flight at most, by whichever of the two; None: nobody waits for answers."""
+        return self.closed_concurrency or self.max_concurrency
+
+    @property
     def total(self) -> int | None:
         """How many requests there will be, where that is known beforehand."""
         known = self._spec.duration is None and self._trace is None

@@ -83,7 +83,8 @@ def test_out_writes_everything(repo, tmp_path):
     ]  # fmt: skip
     assert list(pd.read_parquet(out / "steps.parquet")) == [
         "replica", "start_s", "duration_s", "prefill_tokens", "decode_sequences", "output_tokens", "context_tokens",
-        "running", "waiting", "kv_blocks_used", "preemptions", "bound",
+        "running", "waiting", "kv_blocks_used", "preemptions", "bound", "compute_s", "memory_s", "communication_s",
+        "host_s", "gap_s", "streaming",
     ]  # fmt: skip
     requests = pd.read_parquet(out / "requests.parquet")
     assert {
@@ -150,9 +151,9 @@ def test_a_broken_file_exits_2_and_writes_nothing(tmp_path):
         (["model=nonesuch"], ["model", "nonesuch"]),
         (["hardware=h100-smx"], ["hardware", "h100-sxm"]),
         (["engine.max_model_len=100000000"], ["max_model_len"]),
-        (["engine.version='0.6'"], ["0.6"]),
+        (["engine.version='0.5'"], ["0.5", "0.6 or later"]),
     ],
-    ids=["too-large", "far-too-large", "tp-does-not-divide", "no-model", "no-hardware", "too-long", "v0"],
+    ids=["too-large", "far-too-large", "tp-does-not-divide", "no-model", "no-hardware", "too-long", "too-old"],
 )
 def test_what_cannot_be_is_refused_with_a_cure(repo, tmp_path, changes, words):
     path = tmp_path / "w.yaml"

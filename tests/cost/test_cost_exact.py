@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sim.cost import Operator, RooflineCost
 from sim.cost.operators import total
-from sim.engine.versions import GRAPH_SIZES, HOST
+from sim.engine.versions.vllm import GRAPH_SIZES, HOST
 from sim.hardware import load_profile
 from sim.models import load_model
 from sim.models.memory import windows
@@ -68,9 +68,18 @@ def test_a_step_does_not_depend_on_the_steps_before(name: str, before: Drawn, dr
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from(NAMES), works, st.booleans())
 def test_tables_hold_what_the_operators_sum_to(name: str, drawn: Drawn, ideal: bool) -> None:
-    """One code path, tabulated."""
+    """Steps that only decode take their rates from a table: the same sum, in another order."""
     work = step(name, drawn)
-    assert fresh(name, ideal=ideal).step_time(work) == untabulated(name, work, ideal=ideal)
+    assert fresh(name, ideal=ideal).step_time(work) == pytest.approx(untabulated(name, work, ideal=ideal), rel=1e-12)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(NAMES), st.lists(st.integers(1, 40_000), min_size=1, max_size=40), st.booleans())
+def test_decode_time_is_the_step_time_to_the_bit(name: str, contexts: list[int], ideal: bool) -> None:
+    work, cost = step(name, (contexts, [])), fresh(name, ideal=ideal)
+    linear = cost.decode_time(len(contexts))
+    if linear is not None:
+        assert linear.at(work.decode_context_tokens, work.decode_window_tokens) == cost.step_time(work)
 
 
 def test_parts_sum_to_the_device(make_work: Make) -> None:

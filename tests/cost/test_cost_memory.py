@@ -23,7 +23,9 @@ BUDGET: dict[str, Any] = {
     "max_batched_tokens": 8192,
     "max_sequences": 1024,
     "graphs_counted": True,
+    "share": "of-device",
 }
+VLLM: dict[str, Any] = {"reserved_blocks": 1, "window_groups": True}
 
 
 def capacity(model: ModelSpec, profile: HardwareProfile = H100, **kwargs: Any) -> KvCapacity:
@@ -33,6 +35,7 @@ def capacity(model: ModelSpec, profile: HardwareProfile = H100, **kwargs: Any) -
         "block_tokens": 16,
         "request_tokens": 1_024,
         **BUDGET,
+        **VLLM,
         **kwargs,
     }
     found = kv_capacity(model, profile, **settled)
@@ -164,11 +167,11 @@ def test_a_shortfall_is_never_negative(room_gib: float) -> None:
     with pytest.raises(DoesNotFit) as caught:
         capacity(model, with_kv_bytes(model, room_gib * GIB - 16))
     said = caught.value.problem.rpartition(": ")[2]
-    assert said == "no room is left for two KV blocks" or float(said.removesuffix(" GiB too much")) > 0
+    assert said == "no room is left for KV blocks" or float(said.removesuffix(" GiB too much")) > 0
 
 
 def test_an_abstract_model_needs_room_for_its_weights_alone() -> None:
-    settled = {"kv_dtype": "auto", "block_tokens": 16, "request_tokens": 100, **BUDGET}
+    settled = {"kv_dtype": "auto", "block_tokens": 16, "request_tokens": 100, **BUDGET, **VLLM}
     assert kv_capacity(abstract_model(8e9, "fp16"), H100, tensor_parallel=1, **settled) is None
     with pytest.raises(DoesNotFit, match=r"130\.4 GiB for weights, and h100-sxm offers 71\.3 GiB") as caught:
         kv_capacity(abstract_model(70e9, "fp16"), H100, tensor_parallel=1, **settled)
@@ -205,3 +208,55 @@ def test_packed_models_keep_their_real_weights() -> None:
     found = capacity(model, graphs_counted=False)
     assert found.budget is not None
     assert found.budget.weight_bytes == weight_bytes(model) == 65_248_815_744
+
+
+def test_a_share_of_what_is_free_before_loading_holds_weights_and_kv() -> None:
+    """SGLang: activations and graphs live in the rest."""
+    model, settled = load_model("llama-3.1-8b"), {**BUDGET, "share": "of-free-before-load"}
+    budget = kv_budget(model, H100, tensor_parallel=1, **settled)
+    free = H100.memory_bytes - budget.framework_bytes
+    assert budget.kv_bytes == pytest.approx(0.9 * free - budget.weight_bytes)
+    assert (budget.activation_bytes, budget.graph_bytes) == (0, 0)
+
+
+def test_a_share_of_what_is_free_after_loading_is_kv_alone() -> None:
+    """TensorRT-LLM: a tenth of what is left stays free, however large the weights are."""
+    model, settled = load_model("llama-3.1-8b"), {**BUDGET, "graphs_counted": False, "share": "of-free-after-load"}
+    budget = kv_budget(model, H100, tensor_parallel=1, **settled)
+    taken = budget.weight_bytes + budget.activation_bytes + budget.framework_bytes
+    assert budget.kv_bytes == pytest.approx(0.9 * (H100.memory_bytes - taken))
+
+
+def test_a_model_too_large_has_nothing_free_to_share() -> None:
+    """131.4 GiB of weights on 79.2 GiB: the shortfall is all of it, not a share."""
+    model, settled = load_model("llama-3.1-70b"), {**BUDGET, "share": "of-free-after-load"}
+    budget = kv_budget(model, H100, tensor_parallel=1, **settled)
+    assert budget.usable_bytes == H100.memory_bytes
+    with pytest.raises(DoesNotFit, match="of what the weights leave free"):
+        capacity(model, share="of-free-after-load")
+
+
+def test_without_a_null_block_one_block_is_a_pool() -> None:
+    model = load_model("llama-3.1-8b")
+    one = with_kv_bytes(model, 1.5 * 16 * 131_072)
+    found = capacity(model, one, reserved_blocks=0)
+    assert (found.blocks, found.usable_blocks, longest_request_tokens(model, found, 1, "auto")) == (1, 1, 16)
+    with pytest.raises(DoesNotFit):
+        capacity(model, one)
+
+
+def test_an_engine_may_want_less_than_fits() -> None:
+    model = load_model("llama-3.1-8b")
+    assert capacity(model, most_blocks=500).blocks == 500
+    assert capacity(model, most_blocks=10**6).blocks == capacity(model).blocks
+
+
+def test_without_shared_tables_a_block_costs_what_it_costs_the_mean_request() -> None:
+    """Most layers of Gemma-3-27b keep 1,024 tokens: a block costs a long request less than a short one."""
+    model = load_model("gemma-3-27b")
+    short, long = (
+        capacity(model, tensor_parallel=2, request_tokens=tokens, window_groups=False) for tokens in (128, 8192)
+    )
+    assert short.groups == long.groups == (None,)
+    assert long.bytes_per_block == pytest.approx(kv_bytes_per_request(model, 8192, 2) * 16 / 8192)
+    assert long.blocks > short.blocks

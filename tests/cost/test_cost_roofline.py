@@ -15,7 +15,7 @@ from sim.cost.device import Device
 from sim.cost.memory import bandwidth_bound_tokens_per_s
 from sim.cost.operators import total
 from sim.cost.shapes import attention_gemms, ffn_gemms
-from sim.engine.versions import HOST as VLLM_HOST
+from sim.engine.versions.vllm import HOST as VLLM_HOST
 from sim.errors import DoesNotFit
 from sim.hardware import HostOverheads, load_profile, with_overrides
 from sim.models import from_config, load_model, preset_names, with_weight_dtype

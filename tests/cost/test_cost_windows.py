@@ -41,6 +41,9 @@ def capacity(model, **changes):
         "max_batched_tokens": 8192,
         "max_sequences": 256,
         "graphs_counted": True,
+        "share": "of-device",
+        "reserved_blocks": 1,
+        "window_groups": True,
     }
     return kv_capacity(load_model(model), load_profile("h100-sxm"), **{**arguments, **changes})
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytest
 
 from sim.engine import EngineSettings, rules_for
-from sim.engine.protocol import Outcome, Plan
+from sim.engine.protocol import Engine, Outcome, Plan
 from sim.engine.request import Request
+from sim.engine.sglang import Sglang, SglangSettings
 from sim.engine.speculation import pattern_draws
+from sim.engine.trtllm import TrtLlm, TrtLlmSettings
 from sim.engine.vllm_v1 import VllmV1
 
 SMALL = {
@@ -52,7 +54,17 @@ class World:
     ) -> None:
         chosen = EngineSettings(kv_blocks=None if usable is None else usable + 1, **{**SMALL, **settings})
         draws = None if accepts is None else pattern_draws(accepts)
-        self.engine = VllmV1(rules_for("vllm", version), chosen, windows, draws)
+        self._start(VllmV1(rules_for("vllm", version), chosen, windows, draws))
+
+    @classmethod
+    def of(cls, engine: Engine) -> World:
+        """A world around any engine."""
+        world = cls.__new__(cls)
+        world._start(engine)
+        return world
+
+    def _start(self, engine: Engine) -> None:
+        self.engine = engine
         self.plan: Plan | None = None
         self._in_flight: deque[Plan] = deque()
         self._arrived = 0
@@ -107,3 +119,30 @@ def _tokens(outcome: Outcome) -> dict[str, int]:
 @pytest.fixture(scope="session")
 def world() -> type[World]:
     return World
+
+
+@pytest.fixture(scope="session")
+def small() -> dict:
+    """Settings of a small engine."""
+    return SMALL
+
+
+@pytest.fixture(scope="session")
+def trtllm() -> Callable[..., World]:
+    def build(usable: int | None = 100, **settings) -> World:
+        return World.of(TrtLlm(TrtLlmSettings(kv_blocks=usable, **{**SMALL, **settings})))
+
+    return build
+
+
+class SglangWorld(World):
+    """SGLang with a pool of ``pool`` pages of one token; None: no limit."""
+
+    def __init__(self, *, pool: int | None = 100, windows: tuple[int, ...] = (), **settings) -> None:
+        chosen = SglangSettings(kv_blocks=pool, **{**SMALL, "block_tokens": 1, **settings})
+        self._start(Sglang(chosen, windows))
+
+
+@pytest.fixture(scope="session")
+def sglang() -> type[SglangWorld]:
+    return SglangWorld

@@ -60,6 +60,11 @@ def test_every_step_is_as_vllm_recorded_it(golden, name):
     assert replay_file(golden / f"{name}.json") is None
 
 
+@pytest.mark.parametrize("name", TRACES)
+def test_so_it_is_without_short_cuts(golden, name):
+    assert replay(json.loads((golden / f"{name}.json").read_text()), plain=True) is None
+
+
 FIELDS = [
     "scheduled",
     "new",

@@ -3,7 +3,7 @@
 import pytest
 
 from sim.engine import rules_for, settings_for
-from sim.engine.versions import GRAPH_SIZES, VLLM
+from sim.engine.versions.vllm import GRAPH_SIZES, VLLM
 from sim.errors import RidgelineError
 from sim.scenario.specs import EngineSpec
 
@@ -20,10 +20,13 @@ def test_versions_are_read_as_people_write_them(version):
 @pytest.mark.parametrize("blank", [None, "", "  "])
 def test_a_blank_version_is_the_newest(blank):
     assert rules_for("vllm", blank) == VLLM[-1]
+    assert rules_for("sglang", blank).version == "0.5"
+    assert rules_for("trtllm", blank).version == "1.0"
 
 
 @pytest.mark.parametrize(
-    ("version", "record"), [("0.10", "0.9"), ("0.13.2", "0.11"), ("0.31", "0.25"), ("0.40", "0.33"), ("1", "0.33")]
+    ("version", "record"),
+    [("0.8.5", "0.6"), ("0.10", "0.9"), ("0.13.2", "0.11"), ("0.31", "0.25"), ("0.40", "0.33"), ("1", "0.33")],
 )
 def test_a_version_without_a_record_takes_the_newest_not_above_it_and_says_so(version, record):
     rules = rules_for("vllm", version)
@@ -32,10 +35,27 @@ def test_a_version_without_a_record_takes_the_newest_not_above_it_and_says_so(ve
     assert record in rules.notice
 
 
-@pytest.mark.parametrize("version", ["0.8.5", "0.6.6.post1", "0"])
-def test_versions_with_the_older_scheduler_are_refused(version):
-    with pytest.raises(RidgelineError, match=r"0\.9 or later"):
+@pytest.mark.parametrize(("name", "version"), [("sglang", "0.6"), ("trtllm", "1.2.0rc3")])
+def test_newer_versions_of_other_engines_say_whose_rules_stand_in(name, version):
+    assert rules_for(name, version).notice.startswith(f"{name} {version} has no record of its own")
+
+
+@pytest.mark.parametrize("version", ["0.5.4", "0"])
+def test_versions_before_the_first_record_are_refused(version):
+    with pytest.raises(RidgelineError, match=r"no rules before 0\.6 are known\n  cure: use 0\.6 or later"):
         rules_for("vllm", version)
+
+
+@pytest.mark.parametrize(("version", "scheduler"), [("0.6.6.post1", "vllm-v0"), ("0.9", "vllm-v1")])
+def test_vllm_changed_its_scheduler(version, scheduler):
+    assert rules_for("vllm", version).scheduler == scheduler
+
+
+@pytest.mark.parametrize("name", ["orca", "static", "sarathi", "llama.cpp"])
+def test_a_scheduler_without_versions_takes_none(name):
+    assert rules_for(name, None).version == ""
+    with pytest.raises(RidgelineError, match="leave version out"):
+        rules_for(name, "1.0")
 
 
 def test_what_is_no_version_is_refused():
@@ -43,9 +63,9 @@ def test_what_is_no_version_is_refused():
         rules_for("vllm", "newest")
 
 
-def test_another_engine_does_not_get_the_rules_of_vllm():
-    with pytest.raises(RidgelineError, match="sglang"):
-        rules_for("sglang", None)
+def test_an_unknown_engine_does_not_get_the_rules_of_vllm():
+    with pytest.raises(RidgelineError, match=r"engine tgi has no record of rules\n  cure: use one of vllm, sglang"):
+        rules_for("tgi", None)
 
 
 BOUNDARIES = {

@@ -91,9 +91,10 @@ def test_parts_sum_to_the_whole_and_tokens_are_conserved(changes):
     decode_parts = requests[["decode_s", "decode_interference_s", "decode_stall_s"]]
     assert (decode_parts > -1e-9).all(axis=None)
     np.testing.assert_allclose(decode_parts.sum(axis=1), requests.e2e_s - requests.ttft_s, atol=1e-7)
-    gaps = sum(int(recorder.gaps.pooled()[1].sum()) for recorder in result.run.recorders)
+    logs = [recorder.gaps for recorder in result.run.recorders]
+    gaps = result.steps.streaming.sum() + sum(len(log.gap_s) for log in logs)
     assert gaps == (requests.output_tokens - 1).sum()
-    gap_time_s = sum(np.dot(*recorder.gaps.pooled()) for recorder in result.run.recorders)
+    gap_time_s = np.dot(result.steps.gap_s, result.steps.streaming) + sum(sum(log.gap_s) for log in logs)
     assert gap_time_s == pytest.approx((requests.e2e_s - requests.ttft_s).sum())
     scheduled = result.steps.prefill_tokens.sum() + result.steps.decode_sequences.sum()
     computed = (requests.prompt_tokens - requests.cached_tokens + requests.output_tokens - 1).sum()

@@ -63,19 +63,10 @@ def test_gaps_keep_the_largest_since_any_step():
     generator = np.random.default_rng(1)
     gaps, log = generator.random(200), GapLog()
     for step, gap_s in enumerate(gaps):
-        log.shared(step, float(step), gap_s, 3)
+        log.shared(step, gap_s)
         for since in (0, step // 2, step - 1):
             expected = gaps[since + 1 : step + 1].max(initial=0.0)
             assert log.largest_after(since) == expected
-
-
-def test_gaps_before_the_window_are_left_out():
-    log = GapLog()
-    log.shared(0, 1.0, 0.5, 2)
-    log.single(3.0, 0.25)
-    gap_s, weight = log.pooled(from_s=2.0)
-    assert gap_s.tolist() == [0.25]
-    assert weight.tolist() == [1]
 
 
 def test_waiting_counts_received_but_unscheduled():

@@ -17,6 +17,11 @@ VALUES = {
     "engine.async_scheduling": True,
     "engine.reserve_full_prompt": True,
     "engine.speculative": None,
+    "engine.gpu_memory_utilization": 0.8,
+    "engine.mixed_chunk": True,
+    "engine.priority_preemption": True,
+    "engine.capacity_policy": "max-utilization",
+    "engine.chunking_policy": "equal-progress",
     "deployment.pipeline_parallel": 1,
     "deployment.data_parallel": 1,
 }
@@ -58,6 +63,27 @@ def test_an_alias_and_its_own_name_together_are_an_error(alias, base, complaint)
     assert complaint(text).startswith(
         f"w.yaml:10: engine.{alias}: says the same as {target}\n  cure: keep one of the two"
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "key", "value"),
+    [
+        ("name: sglang, chunked-prefill-size: 4096", "max_batched_tokens", 4096),
+        ("name: sglang, disable-radix-cache: true", "prefix_caching", False),
+        ("name: sglang, schedule-policy: lpm", "policy", "lpm"),
+        ("name: trtllm, free_gpu_memory_fraction: 0.8", "gpu_memory_utilization", 0.8),
+        ("name: trtllm, disable_overlap_scheduler: true", "async_scheduling", False),
+        ("name: llama.cpp, ctx-size: 32768", "kv_blocks", 32768),
+    ],
+)
+def test_an_engine_is_set_by_its_own_flags(flags, key, value, base, load):
+    """llama.cpp's context is counted in blocks of one token."""
+    assert getattr(load(base.replace('{version: "0.33"}', f"{{{flags}}}")).spec.engine, key) == value
+
+
+def test_a_constant_in_capitals_is_told_its_name_here(base, complaint):
+    text = base.replace('version: "0.33"', "name: trtllm, capacity_scheduler_policy: MAX_UTILIZATION")
+    assert "did you mean max-utilization?" in complaint(text)
 
 
 def test_two_aliases_of_one_key_are_an_error(base, complaint):

@@ -242,7 +242,7 @@ traffic:
   output_token: 5
   classes: []
 engine:
-  name: sglang
+  name: tgi
   max_num_seqs: -1
 seed: x
 """
@@ -255,7 +255,7 @@ seed: x
         "6: traffic.prompt_tokens.p99: p99 / mean is 20, a lognormal reaches from 1 to 14.97",
         "7: traffic.output_token: unknown key",
         "8: traffic.classes: traffic of several classes is not built yet",
-        "10: engine.name: sglang: this engine is not built yet",
+        "10: engine.name: 'tgi' is not one of the choices",
         "11: engine.max_num_seqs: -1 is not above 0",
         "12: seed: 'x' is not a whole number",
     ]

@@ -29,6 +29,14 @@ ACCEPTED = {
     "engine.policy": "priority",
     "engine.async_scheduling": True,
     "engine.speculative": {"method": "ngram", "tokens": 3, "acceptance": 0.5},
+    "engine.max_prefill_tokens": 4096,
+    "engine.priority_preemption": True,
+    "engine.capacity_policy": "max-utilization",
+    "engine.chunking_policy": "equal-progress",
+    "engine.schedule_conservativeness": 0.5,
+    "engine.mixed_chunk": True,
+    "engine.ignore_eos": True,
+    "engine.scheduler_recv_interval": 10,
     "deployment.replicas": 2,
     "deployment.tensor_parallel": 2,
     "deployment.pipeline_parallel": 1,
@@ -46,8 +54,6 @@ ACCEPTED = {
 }
 
 REFUSED = [
-    ("engine.scheduler_recv_interval", 4),
-    *[("engine.name", name) for name in ("sglang", "trtllm", "orca", "static", "sarathi", "llama.cpp")],
     ("deployment.pipeline_parallel", 2),
     ("deployment.data_parallel", 2),
     ("deployment.expert_parallel", 8),
@@ -120,6 +126,11 @@ def test_distributions(distribution, parameters, base, load):
         base, {"traffic.output_tokens": {"distribution": distribution, **parameters}}
     ).spec.traffic.output_tokens
     assert lengths.model_dump(exclude_unset=True) == {"distribution": distribution, **parameters}
+
+
+@pytest.mark.parametrize("name", ["vllm", "sglang", "trtllm", "sarathi", "orca", "static", "llama.cpp"])
+def test_engines(name, base, load):
+    assert load(base, {"engine.name": name}).spec.engine.name == name
 
 
 @pytest.mark.parametrize("router", ["round-robin", "random", "least-outstanding", "power-of-two"])

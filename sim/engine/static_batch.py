@@ -1,0 +1,59 @@
+"""Request-level batching as in FasterTransformer: a batch begins together and is replaced when its last request ends.
+
+All prompts of a batch are computed in one step, then every unfinished request decodes one token per step. Finished
+requests keep their slot and their memory until the whole batch is done; only then the next batch is taken.
+
+Two liberties, both in favour of static batching: finished requests are left out of the step's work, as in the vidur
+simulator, where real systems go on computing their padding; and prompts are not padded to the longest of the batch.
+"""
+
+from __future__ import annotations
+
+from sim.engine.iteration import IterationEngine, blocks_for
+from sim.engine.protocol import Plan
+from sim.engine.request import Request
+from sim.engine.settings import EngineSettings
+
+
+class StaticBatch(IterationEngine):
+    """Of the settings it uses ``max_sequences``, ``max_model_len``, ``block_tokens`` and ``kv_blocks``, all usable.
+
+    Every request takes the memory of ``max_model_len`` tokens, whatever it needs. It has no token budget, no chunks,
+    no prefix cache and one step in flight.
+    """
+
+    def __init__(self, settings: EngineSettings, windows: tuple[int, ...] = ()) -> None:
+        super().__init__(settings, windows, steps_in_flight=1)
+        self._slot_blocks = blocks_for(settings.max_model_len, settings.block_tokens)
+        self._slots_taken = 0
+
+    @property
+    def kv_blocks_used(self) -> int:
+        """Blocks of all slots of the batch, its finished requests' too; 0 in an unlimited pool."""
+        return 0 if self.settings.kv_blocks is None else self._slots_taken * self._slot_blocks
+
+    def longest_request_tokens(self) -> int | None:
+        """``max_model_len``, or nothing at all if the pool has no room for it."""
+        if self.settings.kv_blocks is None:
+            return None
+        return self.settings.max_model_len if self._most_slots() else 0
+
+    def schedule(self) -> Plan:
+        """The next batch's prompts if there is no batch; else one token for each of its unfinished requests."""
+        if self.running:
+            return self._plan([(request, 1) for request in self.running], [], [])
+        batch = self.waiting[: self._most_slots()]
+        for request in batch:
+            self._begin(request)
+        self._slots_taken = len(batch)
+        scheduled = [(request, request.prompt_tokens) for request in batch]
+        return self._plan(scheduled, [(request, 0, False) for request in batch], [])
+
+    def _most_slots(self) -> int:
+        """Requests for which there are slots, and memory for ``max_model_len`` tokens each."""
+        pool, slots = self.settings.kv_blocks, self.settings.max_sequences
+        return slots if pool is None else min(slots, pool // self._slot_blocks)
+
+    def _release(self, _request: Request) -> None:
+        if not self.running:
+            self._slots_taken = 0

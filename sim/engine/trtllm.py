@@ -1,0 +1,129 @@
+"""TensorRT-LLM's scheduler, in two stages per iteration: who may run, then how many tokens each gets.
+
+The capacity scheduler walks the requests in order of arrival. By default it admits a context only if the blocks of
+its prompt and longest answer can be reserved beside everyone else's, so nothing is ever paused; ``max-utilization``
+asks for the next step's blocks only, and pauses the request that began last when they run out. The micro-batch
+scheduler then gives one token to each request that generates and shares the rest of the token budget among contexts.
+
+Read from ``capacityScheduler.cpp``, ``microBatchScheduler.cpp`` and the KV cache manager. One block table for all
+layers; full blocks are reused, not parts of them; no speculation, no beams, no pipeline parallelism.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.engine.blocks import Block
+from sim.engine.iteration import IterationEngine
+from sim.engine.protocol import Outcome, Plan
+from sim.engine.request import Request, Status
+from sim.engine.reuse_cache import ReuseCache
+from sim.engine.settings import EngineSettings
+from sim.engine.trtllm_batch import Candidate, ChunkingPolicy, chunked_contexts, whole_contexts
+from sim.engine.trtllm_capacity import CapacityPolicy, CapacityScheduler
+from sim.errors import RidgelineError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrtLlmSettings(EngineSettings):
+    """``max_batched_tokens`` is TensorRT-LLM's max_num_tokens, ``max_sequences`` its max_batch_size, ``block_tokens``
+    its tokens_per_block and the unit of chunks. All ``kv_blocks`` are usable: there is no null block.
+
+    Raises RidgelineError if a chunk of one unit does not fit the token budget.
+    """
+
+    block_tokens: int = 32
+    capacity_policy: CapacityPolicy = "guaranteed-no-evict"
+    chunking_policy: ChunkingPolicy = "fcfs"
+
+    def __post_init__(self) -> None:
+        if self.chunked_prefill and self.max_batched_tokens < self.block_tokens:
+            raise RidgelineError(
+                f"max_batched_tokens={self.max_batched_tokens} is less than one chunk of block_tokens="
+                f"{self.block_tokens}: no long prompt would ever advance\n"
+                f"  cure: use at least {self.block_tokens}"
+            )
+
+
+class TrtLlm(IterationEngine):
+    """One executor. With ``async_scheduling`` (the overlap scheduler) two steps are in flight."""
+
+    settings: TrtLlmSettings
+
+    def __init__(self, settings: TrtLlmSettings, windows: tuple[int, ...] = ()) -> None:
+        super().__init__(settings, windows, steps_in_flight=2 if settings.async_scheduling else 1)
+        self.cache = ReuseCache(settings.kv_blocks, settings.block_tokens, reuse=settings.prefix_caching)
+        self._capacity = CapacityScheduler(settings.capacity_policy, settings.max_sequences, self.cache)
+
+    @property
+    def kv_blocks_used(self) -> int:
+        return self.cache.pool.used
+
+    def longest_request_tokens(self) -> int | None:
+        """Reservations cover prompt and longest answer; without them a request computes P + O - 1 tokens."""
+        blocks = self.settings.kv_blocks
+        if blocks is None:
+            return None
+        unreserved = self.settings.capacity_policy == "max-utilization"
+        return blocks * self.settings.block_tokens + unreserved
+
+    def add(self, request: Request) -> None:
+        """A request arrives. ``register_at`` is where its context ends, and its blocks are stored for reuse."""
+        request.register_at = request.prompt_tokens
+        super().add(request)
+
+    def schedule(self) -> Plan:
+        """Decide the next iteration."""
+        fitting, paused = self._capacity.fit(self.running, self.waiting)
+        for request in paused:
+            self._pause(request)
+        reused = {request: self.cache.prefix(request) for request in fitting if request.status is not Status.RUNNING}
+        scheduled = self._micro_batch([self._candidate(request, reused) for request in fitting])
+        # All hold what they reuse before anyone takes blocks, which may evict.
+        admitted = [self._start(request, reused[request]) for request, _ in scheduled if request in reused]
+        for request, tokens in scheduled:
+            end = request.computed_tokens + tokens
+            if end >= request.visit_at:
+                self.cache.cover(request, max(request.register_at, end))
+        return self._plan(scheduled, admitted, paused)
+
+    def complete(self, plan: Plan) -> Outcome:
+        """Apply a step's result. The blocks of a context that was completed can be reused from now on."""
+        for request in plan.sampled:
+            if request.status is Status.RUNNING and request.known_tokens == request.register_at:
+                self.cache.store(request)
+        return super().complete(plan)
+
+    def _candidate(self, request: Request, reused: dict[Request, list[Block]]) -> Candidate:
+        if request.status is Status.RUNNING:
+            return Candidate(request, max(0, request.register_at - request.computed_tokens))
+        return Candidate(request, request.known_tokens - len(reused[request]) * self.settings.block_tokens)
+
+    def _micro_batch(self, candidates: list[Candidate]) -> list[tuple[Request, int]]:
+        chosen = self.settings
+        if not chosen.chunked_prefill:
+            return whole_contexts(candidates, chosen.max_batched_tokens)
+        return chunked_contexts(candidates, chosen.max_batched_tokens, chosen.block_tokens, chosen.chunking_policy)
+
+    def _start(self, request: Request, reused: list[Block]) -> tuple[Request, int, bool]:
+        """A request begins, or begins again after a pause, with its answer so far as part of its context."""
+        resumed = request.status is Status.PREEMPTED
+        hit_tokens = len(reused) * self.settings.block_tokens
+        if self.cache.reuse and not resumed:
+            self.prefix_queries += request.known_tokens
+            self.prefix_hits += hit_tokens
+        self._begin(request)
+        self.cache.share(request, reused)
+        request.computed_tokens = hit_tokens
+        request.register_at = request.known_tokens
+        return request, hit_tokens, resumed
+
+    def _pause(self, request: Request) -> None:
+        """It has lost its blocks, and takes its old place among those that wait."""
+        self.running.remove(request)
+        request.status = Status.PREEMPTED
+        request.computed_tokens = 0
+        self._queue(request)
+
+    def _release(self, request: Request) -> None:
+        self.cache.release(request)

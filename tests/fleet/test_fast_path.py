@@ -1,0 +1,139 @@
+"""The short cuts decide nothing: with and without them every table is equal to the last bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sim
+from sim.fleet.assembly import assemble
+from sim.fleet.simulation import simulate
+from sim.results.result import Result
+from sim.scenario import load_scenario
+
+LINEAR = {
+    "model": "linear",
+    "prefill_step_s": 1e-3,
+    "prefill_s_per_token": 21e-6,
+    "step_s": 4.3e-3,
+    "step_s_per_sequence": 37e-6,
+    "step_s_per_context_token": 13e-9,
+}
+MODELS = ["llama-3.1-8b", "llama-3.1-8b", "gpt-oss-20b", "mimo-v2-flash"]
+lengths = st.one_of(
+    st.integers(1, 40).map(lambda value: {"distribution": "fixed", "value": value}),
+    st.tuples(st.integers(1, 30), st.integers(0, 90)).map(
+        lambda pair: {"distribution": "uniform", "low": pair[0], "high": pair[0] + pair[1]}
+    ),
+    st.sampled_from([{"distribution": "lognormal", "mean": 60, "sigma": 1.1, "high": 300}]),
+)
+
+
+@st.composite
+def engines(draw: st.DrawFn) -> dict[str, Any]:
+    """Versions, budgets and pools, small enough that everything happens: chunks, starvation, preemption, eviction."""
+    block_tokens = draw(st.sampled_from([4, 16]))
+    sequences = draw(st.sampled_from([1, 2, 5, 16, 64]))
+    chosen: dict[str, Any] = {
+        "version": draw(st.sampled_from(["0.9", "0.14", "0.25", "0.32", "0.33"])),
+        "block_tokens": block_tokens,
+        "max_model_len": 400,
+        "max_sequences": sequences,
+        "max_batched_tokens": max(sequences, draw(st.sampled_from([8, 40, 64, 512]))),
+        "kv_blocks": 2 + 400 // block_tokens + draw(st.sampled_from([0, 5, 60, 4000])),
+        "prefix_caching": draw(st.booleans()),
+    }
+    if draw(st.booleans()):
+        chosen["async_scheduling"] = draw(st.booleans())
+    if draw(st.booleans()):
+        chosen["policy"] = "priority"
+    if draw(st.booleans()):
+        chosen["long_prefill_threshold"] = draw(st.sampled_from([5, 30]))
+    if draw(st.booleans()):
+        chosen["reserve_full_prompt"] = draw(st.booleans())
+    if draw(st.booleans()):
+        chosen["watermark"] = 0.05
+    return chosen
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> dict[str, Any]:
+    engine, model = (
+        draw(engines()),
+        draw(st.sampled_from(["llama-3.1-8b", "llama-3.1-8b", "gpt-oss-20b", "mimo-v2-flash"])),
+    )
+    if model == "gpt-oss-20b":  # two block tables
+        engine["kv_blocks"] *= 2
+    rate = draw(st.sampled_from([0.5, 8.0, 60.0, 400.0]))
+    arrivals = draw(
+        st.sampled_from(
+            [
+                {"process": "poisson", "rate": rate},
+                {"process": "gamma", "rate": rate, "cv": 3},
+                {"process": "constant", "rate": rate},
+                {"process": "burst"},
+                {"process": "closed", "concurrency": 7},
+                {"process": "poisson", "rate": rate, "max_concurrency": 4},
+            ]
+        )
+    )
+    traffic: dict[str, Any] = {
+        "arrivals": arrivals,
+        "requests": draw(st.integers(1, 40)),
+        "prompt_tokens": draw(lengths),
+        "output_tokens": draw(lengths),
+    }
+    if engine.get("policy") == "priority":
+        traffic["priorities"] = {0: 1, 1: 2, 5: 1}
+    if draw(st.booleans()):  # requests that stop before their cap
+        traffic["max_output_tokens"] = draw(st.sampled_from([20, 60, 99]))
+    if draw(st.booleans()):
+        traffic["shared_prefix"] = {"tokens": draw(st.sampled_from([3, 32, 70])), "groups": draw(st.integers(1, 3))}
+    return {
+        "model": model,
+        "hardware": "h100-sxm",
+        "engine": engine,
+        "deployment": {
+            "replicas": draw(st.sampled_from([1, 1, 3])),
+            "router": draw(st.sampled_from(["round-robin", "least-outstanding", "power-of-two"])),
+        },
+        "cost": draw(st.sampled_from([LINEAR, {"model": "roofline"}, {"efficiency": "ideal"}])),
+        "traffic": traffic,
+        "measure": {"drain": draw(st.sampled_from([True, True, False]))},
+        "seed": draw(st.integers(0, 9)),
+    }
+
+
+def tables(scenario: dict[str, Any], *, plain: bool) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    result = Result(simulate(load_scenario(scenario), plain=plain))
+    steps = result.steps.sort_values(["replica", "start_s"], kind="stable").reset_index(drop=True)
+    return result.requests, steps, result.summary
+
+
+@settings(deadline=None, max_examples=500)
+@given(scenarios())
+def test_fast_path_equals_plain_path(scenario: dict[str, Any]) -> None:
+    (requests, steps, summary), (plain_requests, plain_steps, plain_summary) = (
+        tables(scenario, plain=plain) for plain in (False, True)
+    )
+    pd.testing.assert_frame_equal(requests, plain_requests, check_exact=True)
+    pd.testing.assert_frame_equal(steps, plain_steps, check_exact=True)
+    assert summary == plain_summary
+    assert steps["output_tokens"].sum() == requests["output_tokens"].sum()
+
+
+def test_the_fast_path_is_taken() -> None:
+    """Most steps of a chat are decodes that go on."""
+    run = sim.run("chat", overrides={"traffic.requests": 50}).run
+    assert run.setup.engine().decode_run() is None
+    assert type(run.setup.engine()).__name__ == "FastVllmV1"
+    assert type(run.setup.engine(plain=True)).__name__ == "VllmV1"
+
+
+def test_drafts_take_the_plain_path() -> None:
+    drafts = {"method": "ngram", "tokens": 3, "acceptance": 0.5}
+    setup = assemble(load_scenario("chat", overrides={"engine.speculative": drafts}))
+    assert type(setup.engine()).__name__ == "VllmV1"
