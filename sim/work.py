@@ -24,25 +24,33 @@ class PrefillChunk(NamedTuple):
 class StepWork:
     """Everything a cost model may know about one engine step of one replica.
 
-    A decode is a sequence that gets exactly one token and samples; everything else is a prefill chunk.
+    A decode is a sequence that gets its newest token, and with speculation the drafts after it, and samples; everything
+    else is a prefill chunk.
     """
 
     chunks: tuple[PrefillChunk, ...]
     decode_sequences: int
     decode_context_tokens: int
-    """Sum over decodes of the tokens each attends to, its own new token included."""
+    """Sum over decodes of the tokens each attends to, its own new tokens included."""
     decode_window_tokens: tuple[int, ...] = ()
     """For each sliding window of the model (in the order of ``ModelSpec.windows``): sum of min(context, window)."""
     sampled_sequences: int = 0
-    """Rows that reach the LM head: all decodes and the chunks that complete a prompt."""
+    """Rows that reach the LM head: all tokens of decodes, chunks that complete a prompt, and drafts padding those."""
+    draft_tokens: int = 0
+    """Tokens of decodes beyond one each: drafts to verify."""
 
     @property
     def prefill_tokens(self) -> int:
         return sum(chunk.tokens for chunk in self.chunks)
 
     @property
+    def decode_tokens(self) -> int:
+        """Of all decodes together."""
+        return self.decode_sequences + self.draft_tokens
+
+    @property
     def tokens(self) -> int:
-        return self.prefill_tokens + self.decode_sequences
+        return self.prefill_tokens + self.decode_tokens
 
 
 class StepTime(NamedTuple):

@@ -4,5 +4,14 @@ from sim.cost.linear import LinearCost
 from sim.cost.memory import KvCapacity, kv_capacity, longest_request_tokens
 from sim.cost.operators import Operator
 from sim.cost.roofline import RooflineCost
+from sim.cost.speculation import SpeculativeCost
 
-__all__ = ["KvCapacity", "LinearCost", "Operator", "RooflineCost", "kv_capacity", "longest_request_tokens"]
+__all__ = [
+    "KvCapacity",
+    "LinearCost",
+    "Operator",
+    "RooflineCost",
+    "SpeculativeCost",
+    "kv_capacity",
+    "longest_request_tokens",
+]

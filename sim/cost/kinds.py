@@ -97,14 +97,16 @@ class _Softmax:
         self._prepare_peak = self._peak
 
     def _decode(self, curve: DecodeAttentionCurve, kv_heads: int, work: StepWork, contexts: float) -> Parts:
-        parts = self._over(curve, kv_heads, work.decode_sequences, contexts)
+        parts = self._over(curve, kv_heads, work.decode_sequences, contexts, _queries(work))
         if work.chunks and self._mixed != 1.0:
             return parts._replace(compute_s=parts.compute_s * self._mixed, memory_s=parts.memory_s * self._mixed)
         return parts
 
-    def _over(self, curve: DecodeAttentionCurve, kv_heads: int, sequences: int, contexts: float) -> Parts:
-        """Decodes that attend to ``contexts`` tokens together."""
-        flops, moved = self._decode_flops * contexts, self._read_bytes * contexts
+    def _over(
+        self, curve: DecodeAttentionCurve, kv_heads: int, sequences: int, contexts: float, queries: float = 1.0
+    ) -> Parts:
+        """Decodes that attend to ``contexts`` tokens together, with ``queries`` tokens each."""
+        flops, moved = self._decode_flops * contexts * queries, self._read_bytes * contexts
         return decode_attention(curve, sequences, kv_heads, moved, flops, self._peak, self._bandwidth)
 
     def _rates(self, curve: DecodeAttentionCurve, kv_heads: int, sequences: int, window: int | None) -> Linear:
@@ -175,7 +177,7 @@ class GroupedKind(_Softmax):
     def decode_work(self, work: StepWork) -> tuple[float, float]:
         """FLOPs and KV bytes."""
         contexts = self._contexts(work)
-        return self._decode_flops * contexts, self._read_bytes * contexts
+        return self._decode_flops * contexts * _queries(work), self._read_bytes * contexts
 
     def _contexts(self, work: StepWork) -> int:
         index = self._index
@@ -214,9 +216,8 @@ class LatentKind(_Softmax):
         if self._topk is None:
             return parts
         scored = work.decode_context_tokens
-        scoring = ridge(
-            self._index_flops * scored / self._index_peak, self._index_bytes * scored / self._bandwidth, INFINITY, 0.0
-        )
+        flops = self._index_flops * scored * _queries(work)
+        scoring = ridge(flops / self._index_peak, self._index_bytes * scored / self._bandwidth, INFINITY, 0.0)
         return parts.plus(scoring)
 
     def decode_rates(self, sequences: int) -> Linear | None:
@@ -226,7 +227,7 @@ class LatentKind(_Softmax):
     def decode_work(self, work: StepWork) -> tuple[float, float]:
         """FLOPs and bytes of the latents and of the indexer's keys."""
         contexts, scored = self._contexts(work), 0 if self._topk is None else work.decode_context_tokens
-        flops = self._decode_flops * contexts + self._index_flops * scored
+        flops = (self._decode_flops * contexts + self._index_flops * scored) * _queries(work)
         return flops, self._read_bytes * contexts + self._index_bytes * scored
 
     def _prepared(self, chunk: PrefillChunk) -> int:
@@ -248,6 +249,14 @@ class LatentKind(_Softmax):
             return work.decode_context_tokens
         sequences = work.decode_sequences
         return sequences * min(work.decode_context_tokens / sequences, self._topk)
+
+
+def _queries(work: StepWork) -> float:
+    """Tokens of a decode that each attend to its context, which is read once: more than one where drafts are verified.
+
+    The mean, and without the causal edge among them: exact where all decodes verify equally many.
+    """
+    return work.decode_tokens / work.decode_sequences
 
 
 class LinearKind:

@@ -11,7 +11,9 @@ from sim.work import DecodeTime, StepTime, StepWork
 class LinearCost:
     """Seconds per step, token, sequence and context token.
 
-    Prefill counts as bound by compute and decode by memory, as they are; there is no host.
+    Prefill counts as bound by compute and decode by memory, as they are; there is no host. With speculation a decode's
+    every token (drafts to verify included) takes ``step_s_per_sequence``, its context counts once, and a step that
+    decodes takes ``draft_passes`` x ``draft_pass_s`` more.
     """
 
     prefill_step_s: float = 0.0
@@ -19,22 +21,25 @@ class LinearCost:
     step_s: float = 0.0
     step_s_per_sequence: float = 0.0
     step_s_per_context_token: float = 0.0
+    draft_pass_s: float = 0.0
+    draft_passes: int = 0
 
     def prefill_s(self, tokens: int) -> float:
         """Prompt tokens of one step."""
         return self.prefill_step_s + tokens * self.prefill_s_per_token if tokens else 0.0
 
     def decode_s(self, sequences: int, context_tokens: int = 0) -> float:
-        """One token for each of ``sequences``."""
+        """One token for each of ``sequences``, and the drafts after it."""
         if not sequences:
             return 0.0
-        return self.step_s + sequences * self.step_s_per_sequence + self.step_s_per_context_token * context_tokens
+        fixed_s = self.step_s + self.draft_passes * self.draft_pass_s
+        return fixed_s + sequences * self.step_s_per_sequence + self.step_s_per_context_token * context_tokens
 
     def step_time(self, work: StepWork) -> StepTime:
         """Both, in one step."""
-        decode_s = self.decode_s(work.decode_sequences, work.decode_context_tokens)
+        decode_s = self.decode_s(work.decode_tokens, work.decode_context_tokens)
         return StepTime(0.0, self.prefill_s(work.prefill_tokens), decode_s, 0.0, 0.0)
 
     def decode_time(self, sequences: int) -> DecodeTime:
-        """Linear it is; windows cost nothing of their own, so there are none to count."""
+        """Linear it is, without drafts to verify; windows cost nothing of their own, so there are none to count."""
         return DecodeTime(0.0, 0.0, 0.0, self.decode_s(sequences), self.step_s_per_context_token, 0.0, 0.0)

@@ -10,6 +10,7 @@ from functools import partial
 from sim.cost.dtypes import ACTIVATION_BYTES
 from sim.errors import DoesNotFit
 from sim.hardware import HardwareProfile
+from sim.models.drafts import Draft
 from sim.models.memory import (
     KvGroups,
     index_bytes_per_token,
@@ -59,11 +60,13 @@ class KvBudget:
     activation_bytes: float
     graph_bytes: float
     framework_bytes: float
+    draft_weight_bytes: int = 0
+    """Of the model that drafts (speculation), beside ``weight_bytes``."""
 
     @property
     def kv_bytes(self) -> float:
         taken = self.weight_bytes + self.activation_bytes + self.graph_bytes + self.framework_bytes
-        return self.usable_bytes - taken
+        return self.usable_bytes - taken - self.draft_weight_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,8 @@ class KvCapacity:
     """None: the scenario set the number of blocks."""
     groups: tuple[int | None, ...] = (None,)
     """Block tables that share the pool, by window (None: full attention)."""
+    draft_bytes_per_token: float = 0.0
+    """KV of the model that drafts: every block has room for it too."""
     reserved_blocks: int = 0
     """Blocks among ``blocks`` that no request gets (vLLM's null block)."""
 
@@ -122,6 +127,7 @@ def kv_budget(
     max_sequences: int,
     graphs_counted: bool,
     share: MemoryShare,
+    draft: Draft | None = None,
 ) -> KvBudget:
     """What one GPU has left. Raises nothing: ``kv_bytes`` may be negative.
 
@@ -143,6 +149,7 @@ def kv_budget(
         activation_bytes=activations,
         graph_bytes=GRAPH_BYTES if graphs_counted and not in_rest else 0.0,
         framework_bytes=framework,
+        draft_weight_bytes=0 if draft is None else draft.weight_bytes_per_gpu(tensor_parallel),
     )
 
 
@@ -168,12 +175,14 @@ def kv_capacity(
     window_groups: bool,
     kv_blocks: int | None = None,
     most_blocks: int | None = None,
+    draft: Draft | None = None,
 ) -> KvCapacity | None:
     """KV blocks of one replica; None for a model without KV.
 
     ``reserved_blocks``: those that no request gets. ``window_groups``: whether the engine shares its pool between full
     and windowed layers; else every block is charged what it costs a request of ``request_tokens``. ``kv_blocks``
-    overrides the computed number, which is ``most_blocks`` where more would fit. Raises DoesNotFit, with the numbers
+    overrides the computed number, which is ``most_blocks`` where more would fit. A block holds the ``draft``'s KV of
+    its tokens beside the target's, as in vLLM, which keeps both in one block table. Raises DoesNotFit, with the numbers
     and the tensor parallelism that would fit, where the weights alone are too much.
     """
     budget_at = partial(
@@ -185,6 +194,7 @@ def kv_capacity(
         max_sequences=max_sequences,
         graphs_counted=graphs_counted,
         share=share,
+        draft=draft,
     )
     if not has_kv(model):
         _check_weights_alone(model, profile, tensor_parallel, gpu_memory_utilization)
@@ -195,6 +205,9 @@ def kv_capacity(
     if groups is not None:
         per_layer = layer_kv_bytes_per_token(groups.attention, tensor_parallel, kv_dtype_bytes(kv_dtype, model))
         bytes_per_block = groups.layers * per_layer * block_tokens
+    draft_bytes = 0.0 if draft is None else draft.kv_bytes_per_token(request_tokens, tensor_parallel, kv_dtype)
+    tables = _tables(groups, request_tokens, block_tokens)
+    bytes_per_block += draft_bytes * block_tokens / float(tables)
     uniform = per_request == request_tokens * (
         kv_bytes_per_token(model, tensor_parallel, kv_dtype, window=None) + index_bytes_per_token(model)
     )
@@ -215,12 +228,13 @@ def kv_capacity(
         blocks=kv_blocks,
         block_tokens=block_tokens,
         bytes_per_block=bytes_per_block,
-        tokens=kv_blocks * block_tokens // _tables(groups, request_tokens, block_tokens),
+        tokens=kv_blocks * block_tokens // tables,
         request_tokens=request_tokens,
         uniform=uniform,
         budget=budget,
         groups=(None,) if groups is None else groups.windows,
         reserved_blocks=reserved_blocks,
+        draft_bytes_per_token=draft_bytes,
     )
 
 
@@ -257,10 +271,11 @@ def _too_large(
         if ranks > tensor_parallel and budget_at(tensor_parallel=ranks).kv_bytes > GIB
     ]
     gpus = f"{tensor_parallel} x {profile.name}"
+    weight_bytes = budget.weight_bytes + budget.draft_weight_bytes
     problem = (
         f"{model.name} does not fit on {gpus}: each GPU offers {budget.usable_bytes / GIB:.1f} GiB "
         f"(gpu_memory_utilization {SHARE_OF[budget.share]} {budget.memory_bytes / GIB:.1f} GiB); "
-        f"weights take {budget.weight_bytes / GIB:.1f}, activations {budget.activation_bytes / GIB:.1f}, "
+        f"weights take {weight_bytes / GIB:.1f}, activations {budget.activation_bytes / GIB:.1f}, "
         f"graphs and framework {(budget.graph_bytes + budget.framework_bytes) / GIB:.1f} GiB: "
         f"{_verdict(budget.kv_bytes)}"
     )
@@ -292,7 +307,8 @@ def longest_request_tokens(model: ModelSpec, capacity: KvCapacity, tensor_parall
     low, high = 0, 1 << 40
     while low < high:
         middle = (low + high + 1) // 2
-        if kv_bytes_per_request(model, middle, tensor_parallel, kv_dtype) <= room:
+        draft_bytes = middle * capacity.draft_bytes_per_token
+        if kv_bytes_per_request(model, middle, tensor_parallel, kv_dtype) + draft_bytes <= room:
             low = middle
         else:
             high = middle - 1

@@ -45,7 +45,7 @@ class RooflineCost:
         ideal: bool = False,
         graph_sizes: tuple[int, ...] = (),
     ) -> None:
-        self._model = model
+        self.model = model
         self._ranks = tensor_parallel
         self._device = Device(profile, ideal=ideal)
         self._layers = Counter(model.layers)
@@ -67,11 +67,12 @@ class RooflineCost:
     def step_time(self, work: StepWork) -> StepTime:
         """Host and device seconds of one step."""
         chunks, decodes = work.chunks, work.decode_sequences
-        if decodes and not chunks:
+        if decodes and not chunks and not work.draft_tokens:
             time = self.decode_time(decodes)
             if time is not None:
                 return time.at(work.decode_context_tokens, work.decode_window_tokens)
-        table, head = self._tables(work.tokens if chunks else self._graph_size(decodes), work.sampled_sequences)
+        tokens = work.tokens if chunks else self._graph_size(work.decode_tokens)
+        table, head = self._tables(tokens, work.sampled_sequences)
         attention = self._attention.parts(work)
         return StepTime(
             self._step_s + self._sequence_s * (decodes + len(chunks)) + (self._prefill_s if chunks else 0.0),
@@ -114,25 +115,25 @@ class RooflineCost:
 
     def operators(self, work: StepWork) -> list[Operator]:
         """The operators of a step, in order; their parts sum to the device's time less the engine's gaps."""
-        tokens = self._graph_size(work.decode_sequences) if not work.chunks else work.tokens
+        tokens = self._graph_size(work.decode_tokens) if not work.chunks else work.tokens
         return [
             *self._token_operators(tokens),
             *self._attention.operators(work),
             *self._head_operators(work.sampled_sequences),
         ]
 
-    def _graph_size(self, decodes: int) -> int:
-        size = self._padded.get(decodes)
+    def _graph_size(self, tokens: int) -> int:
+        size = self._padded.get(tokens)
         if size is None:
-            size = next((size for size in self._graph_sizes if size >= decodes), decodes)
-            self._padded[decodes] = size
+            size = next((size for size in self._graph_sizes if size >= tokens), tokens)
+            self._padded[tokens] = size
         return size
 
     def _token_operators(self, tokens: int) -> list[Operator]:
         """Everything that depends on the number of tokens alone."""
         if not tokens:
             return []
-        model = self._model
+        model = self.model
         if model.abstract_parameters is not None:
             inner = model.abstract_parameters / ABSTRACT_COLUMNS
             return [
@@ -167,7 +168,7 @@ class RooflineCost:
 
     def _head_operators(self, sampled: int) -> list[Operator]:
         """LM head and sampling, on the rows that sample."""
-        model = self._model
+        model = self.model
         if not sampled or model.abstract_parameters is not None:
             return []
         columns = model.vocabulary / self._ranks
@@ -189,7 +190,7 @@ class RooflineCost:
         return Operator(shape.name, count, 2 * elements * tokens * count, hbm_bytes * count, parts.times(count), dtype)
 
     def _stored(self, elements: float, dtype: DType) -> float:
-        weights = self._model.weights
+        weights = self.model.weights
         return stored_bytes(elements, dtype, weights.scale_block, zero_points=weights.zero_points)
 
     def _experts(self, ffn: MoeFfn, weights: WeightFormat, tokens: int, count: int) -> Operator:
@@ -198,7 +199,7 @@ class RooflineCost:
         distinct = distinct_experts(ffn.experts, ffn.experts_per_token, tokens * curve.skew)
         share = ffn.expert_parameters / self._ranks
         routed = tokens * ffn.experts_per_token
-        width = 2 * self._model.hidden + ffn.matrices * ffn.expert_intermediate / self._ranks
+        width = 2 * self.model.hidden + ffn.matrices * ffn.expert_intermediate / self._ranks
         read_bytes, moved_bytes = distinct * self._stored(share, weights.experts), routed * width * ACTIVATION_BYTES
         hbm_bytes = read_bytes + moved_bytes
         bandwidth = self._device.bandwidth
@@ -211,12 +212,12 @@ class RooflineCost:
 
     def _elementwise(self, name: str, hbm_bytes: float, count: int) -> Operator:
         parts = Parts(0.0, hbm_bytes / self._device.elementwise_bandwidth, 0.0, 0.0)
-        return Operator(name, count, 0.0, hbm_bytes * count, parts.times(count), self._model.activation_dtype)
+        return Operator(name, count, 0.0, hbm_bytes * count, parts.times(count), self.model.activation_dtype)
 
     def _reduce(self, message_bytes: float, count: int) -> Operator:
         assert self._all_reduce is not None
         parts = collective(self._all_reduce, message_bytes)
-        return Operator("all-reduce", count, 0.0, 0.0, parts.times(count), self._model.activation_dtype)
+        return Operator("all-reduce", count, 0.0, 0.0, parts.times(count), self.model.activation_dtype)
 
 
 def _norms_full_qk(attention: Attention | LatentAttention | LinearAttention) -> bool:

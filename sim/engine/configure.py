@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from sim.engine.schedulers import settings_class
 from sim.engine.settings import EngineSettings
+from sim.engine.speculation import SpeculationSettings
 from sim.engine.versions import Device, EngineRules, SglangRules, VllmV0Rules, VllmV1Rules
 from sim.engine.versions.papers import WATERMARK
 from sim.scenario.specs import EngineSpec
@@ -77,7 +78,8 @@ def settings_for(
 ) -> Resolved:
     """Fill in what the scenario leaves open. ``max_model_len``: the model's own, unless the scenario sets one.
 
-    ``seed``: of an engine that draws lots. Raises RidgelineError for settings that the engine refuses.
+    ``seed``: of an engine that draws lots, and of what drafts are accepted. Raises RidgelineError for settings that the
+    engine refuses.
     """
     device = Device(memory_bytes, device_name, tensor_parallel)
     return FILL[rules.scheduler](Given(rules, spec, device, spec.max_model_len or max_model_len, seed))
@@ -89,6 +91,7 @@ def _vllm_v1(given: Given) -> Resolved:
     """
     rules, spec = given.rules, given.spec
     assert isinstance(rules, VllmV1Rules)
+    speculation = _speculation(spec, given.seed)
     row = rules.batch(given.device)
     sequences = spec.max_sequences or row.sequences
     tokens = spec.max_batched_tokens
@@ -104,8 +107,17 @@ def _vllm_v1(given: Given) -> Resolved:
             "long_prefill_threshold": 0,
             "reserve_full_prompt": rules.reserve_full_prompt,
             "watermark": 0.0,
-        }
+            "async_scheduling": rules.async_scheduling and speculation is None,
+        },
+        {"speculation": speculation},
     )
+
+
+def _speculation(spec: EngineSpec, seed: int) -> SpeculationSettings | None:
+    chosen = spec.speculative
+    if chosen is None:
+        return None
+    return SpeculationSettings(method=chosen.method, tokens=chosen.tokens, acceptance=chosen.by_position, seed=seed)
 
 
 def _vllm_v0(given: Given) -> Resolved:

@@ -20,6 +20,7 @@ from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request
 from sim.engine.schedulers import build_vllm
 from sim.engine.settings import EngineSettings
+from sim.engine.speculation import METHODS, SpeculationSettings, pattern_draws
 from sim.engine.versions import VllmV1Rules, rules_for
 from sim.engine.vllm_v1 import VllmV1
 from sim.errors import RidgelineError
@@ -69,8 +70,6 @@ def replay(trace: Mapping[str, Any], *, plain: bool = False) -> Difference | Non
 
 def _engine_and_replay(trace: Mapping[str, Any], *, plain: bool) -> Difference | None:
     config = trace["config"]
-    if config.get("speculative") is not None:
-        raise UnsupportedTrace("speculative decoding is not built yet\n  cure: replay traces without it")
     unknown = sorted({group["type"] for group in config["kv_groups"]} - {"full", "swa"})
     if unknown:
         raise UnsupportedTrace(
@@ -82,7 +81,9 @@ def _engine_and_replay(trace: Mapping[str, Any], *, plain: bool) -> Difference |
         raise UnsupportedTrace(str(error)) from error
     if not isinstance(rules, VllmV1Rules):
         raise UnsupportedTrace(f"vllm {trace['vllm_version']} is not V1\n  cure: replay traces of 0.9 or later")
-    return _Replay(build_vllm(rules, settings_of(config), plain=plain), trace).run()
+    speculative = config.get("speculative")
+    draws = None if speculative is None else pattern_draws(speculative["acceptance_pattern"])
+    return _Replay(build_vllm(rules, settings_of(config), plain=plain, draws=draws), trace).run()
 
 
 def settings_of(config: Mapping[str, Any]) -> EngineSettings:
@@ -103,7 +104,19 @@ def settings_of(config: Mapping[str, Any]) -> EngineSettings:
         reserve_full_prompt=config["scheduler_reserve_full_isl"],
         watermark=config["watermark"],
         kv_groups=tuple(group.get("sliding_window") for group in config["kv_groups"]),
+        speculation=_speculation(config.get("speculative")),
     )
+
+
+def _speculation(speculative: Mapping[str, Any] | None) -> SpeculationSettings | None:
+    """A trace says what is accepted by a pattern, not by chance."""
+    if speculative is None:
+        return None
+    method = str(speculative["method"]).replace("_", "-")
+    if method not in METHODS:
+        known = ", ".join(METHODS)
+        raise UnsupportedTrace(f"speculation by {method} is not built yet\n  cure: replay traces of {known}")
+    return SpeculationSettings(method=method, tokens=speculative["k"], acceptance=())
 
 
 class _Replay:
@@ -158,6 +171,7 @@ class _Replay:
             "resumed": [[request.request_id, tokens] for request, tokens, resumed in plan.admitted if resumed],
             "preempted": [request.request_id for request in plan.preempted],
             "free_after_schedule": engine.cache.pool.free,
+            "spec": [[request.request_id, drafts, int(pads)] for request, (drafts, pads) in plan.drafts.items()],
         }
         if not plan.empty:
             self._in_flight.append((plan, fields))
@@ -181,6 +195,9 @@ class _Replay:
 
     def _after(self, fields: dict[str, Any], outcome: Outcome, number: int) -> None:
         engine = self._engine
+        if outcome.tokens:
+            emitted = zip(outcome.emitted, outcome.tokens, strict=True)
+            fields["accepted"] = [[request.request_id, tokens] for request, tokens in emitted]
         fields["finished"] = [request.request_id for request in outcome.finished]
         fields["free_after_update"] = engine.cache.pool.free
         fields["running_after"] = engine.running_count

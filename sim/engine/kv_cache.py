@@ -35,6 +35,9 @@ class KvCache:
         self.pool = BlockPool(usable, unhashed_first=unhashed_first)
         self._watermark = int(settings.watermark * (settings.kv_blocks or 0))
         self._reserve_full_prompt = settings.reserve_full_prompt
+        self._lookahead_tokens = settings.lookahead_tokens
+        self._max_tokens = settings.max_model_len
+        self._drops_last = settings.speculation is not None and settings.speculation.drops_last_hit_block
 
     def longest_computed_tokens(self) -> int | None:
         """Tokens that one request can have computed when it has the pool for itself; None: no limit."""
@@ -50,6 +53,8 @@ class KvCache:
                 if block is None:
                     break
                 blocks.append(block)
+            if self._drops_last:
+                del blocks[-1:]
         return Hit(len(blocks) * self.block_tokens, (blocks,))
 
     def admit(self, request: Request, hit: Hit, tokens: int, *, others_running: bool) -> bool:
@@ -59,11 +64,12 @@ class KvCache:
         """
         blocks = hit.groups[0]
         end = hit.tokens + tokens
-        must_fit = max(request.known_tokens, end) if self._reserve_full_prompt else end
+        reach = self._reach(end)
+        must_fit = max(request.known_tokens, reach) if self._reserve_full_prompt else reach
         needed = self._blocks(must_fit) - len(blocks) + unheld(blocks)
         if needed + (self._watermark if others_running else 0) > self.pool.free:
             return False
-        fresh = self._blocks(end) - len(blocks)
+        fresh = self._blocks(reach) - len(blocks)
         request.block_count = len(blocks) + fresh
         if self.caching:
             self.pool.hold(blocks)
@@ -72,7 +78,7 @@ class KvCache:
             self.register(request, min(end, request.known_tokens))
         else:
             self.pool.take_count(fresh)
-            request.visit_at = request.block_count * self.block_tokens + 1
+            request.visit_at = self._outgrown_at(request)
         return True
 
     def extend(self, request: Request, end: int) -> bool:
@@ -81,7 +87,7 @@ class KvCache:
         There is nothing to do below ``request.visit_at``. What gets full is registered at once: a prompt admitted in
         this very step already hits it.
         """
-        fresh = self._blocks(end) - request.block_count
+        fresh = self._blocks(self._reach(end)) - request.block_count
         if fresh > 0:
             if fresh > self.pool.free:
                 return False
@@ -93,7 +99,7 @@ class KvCache:
         if self.caching:
             self.register(request, min(end, request.known_tokens))
         else:
-            request.visit_at = request.block_count * self.block_tokens + 1
+            request.visit_at = self._outgrown_at(request)
         return True
 
     def missing(self, request: Request, end: int) -> int:
@@ -135,7 +141,7 @@ class KvCache:
                 self.pool.register(request.blocks[index], keys[index])
             request.registered_blocks = full
         request.register_at = (request.registered_blocks + 1) * self.block_tokens
-        request.visit_at = min(request.register_at, request.block_count * self.block_tokens + 1)
+        request.visit_at = min(request.register_at, self._outgrown_at(request))
 
     def release(self, request: Request) -> None:
         """Free all blocks of a request."""
@@ -146,6 +152,14 @@ class KvCache:
         else:
             self.pool.give_count(request.block_count)
         request.block_count = 0
+
+    def _reach(self, end: int) -> int:
+        """The tokens that a step which ends at ``end`` needs slots for."""
+        return min(end + self._lookahead_tokens, self._max_tokens)
+
+    def _outgrown_at(self, request: Request) -> int:
+        """The end of the first step that needs a further block."""
+        return request.block_count * self.block_tokens + 1 - self._lookahead_tokens
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from sim.engine.request import Request
 from sim.engine.steady import SteadyBatch
@@ -29,24 +30,48 @@ class Plan:
     one."""
     number: int = 0
     """Counts an engine's plans that are not empty, where it has a use for that."""
+    drafts: dict[Request, tuple[int, bool]] = field(default_factory=dict)
+    """Draft tokens among those scheduled, in scheduled order, and whether they only pad (they are all rejected)."""
 
     @property
     def empty(self) -> bool:
         return not self.scheduled and not self.steady
 
 
+class Verified(NamedTuple):
+    """Speculation in one step: verifications, the drafts they looked at, and those they accepted.
+
+    As vLLM counts: padding is none, and drafts beyond a request's last token count as accepted.
+    """
+
+    verifications: int
+    drafted_tokens: int
+    accepted_tokens: int
+
+
+NOTHING_VERIFIED = Verified(0, 0, 0)
+
+
 @dataclass(slots=True)
 class Outcome:
     """What a completed step produced.
 
-    ``emitted``: requests that sampled a token that the client sees, in scheduled order (without speculation one each);
-    ``finished``: those that ended, in order; a finished request is in ``emitted`` too.
+    ``emitted``: requests that sampled a token that the client sees, in scheduled order; ``finished``: those that ended,
+    in order; a finished request is in ``emitted`` too.
     """
 
     emitted: list[Request]
     finished: list[Request]
     steady: int = 0
     """Requests beyond ``emitted`` that sampled too, as in the step before."""
+    tokens: Sequence[int] = ()
+    """With speculation, how many tokens each of ``emitted`` got; empty: one each."""
+    verified: Verified = NOTHING_VERIFIED
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens that reached clients."""
+        return sum(self.tokens) if self.tokens else len(self.emitted) + self.steady
 
 
 class Engine(Protocol):

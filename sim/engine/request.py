@@ -34,10 +34,12 @@ class Request:
     """
 
     __slots__ = (
+        "acceptances",
         "block_count",
         "blocks",
         "computed_tokens",
         "counted",
+        "draft_tokens",
         "ends_at",
         "final_tokens",
         "held",
@@ -92,6 +94,10 @@ class Request:
         self.computed_tokens = 0
         self.placeholders = 0
         """Tokens scheduled whose value is still in flight (asynchronous scheduling)."""
+        self.draft_tokens = 0
+        """Drafts that its next step verifies (speculation)."""
+        self.acceptances: Iterator[int] | None = None
+        """Yields how many drafts each of its verifications accepts at most."""
         self.in_flight_tokens = 0
         """Tokens of steps that are not completed; followed only where windows wait for them."""
         self.final_tokens = prompt_tokens + output_tokens

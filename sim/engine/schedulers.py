@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.engine.protocol import Engine
 from sim.engine.settings import EngineSettings
+from sim.engine.speculation import Draws
 from sim.engine.versions import EngineRules, VllmV1Rules
 
 if TYPE_CHECKING:
@@ -53,14 +54,24 @@ def build_engine(
 
 
 def build_vllm(
-    rules: VllmV1Rules, settings: EngineSettings, windows: tuple[int, ...] = (), *, plain: bool = False
+    rules: VllmV1Rules,
+    settings: EngineSettings,
+    windows: tuple[int, ...] = (),
+    *,
+    plain: bool = False,
+    draws: Draws | None = None,
 ) -> VllmV1:
-    """VLLM V1, which takes its rules, for they differ by release; of the other engines one release each is known."""
+    """VLLM V1, which takes its rules, for they differ by release; of the other engines one release each is known.
+
+    The short cuts know no drafts. ``draws`` replaces the random acceptance of those.
+    """
     from sim.engine.vllm_fast import FastVllmV1
     from sim.engine.vllm_v1 import VllmV1
 
     one_block_table = settings.kv_groups == (None,) or settings.kv_blocks is None
-    return (FastVllmV1 if one_block_table and not plain else VllmV1)(rules, settings, windows)
+    if settings.speculation is None and one_block_table and not plain:
+        return FastVllmV1(rules, settings, windows)
+    return VllmV1(rules, settings, windows, draws)
 
 
 def _load(scheduler: str, name: str) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sim.engine.speculation import SpeculationSettings
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
@@ -26,3 +28,9 @@ class EngineSettings:
     kv_groups: tuple[int | None, ...] = (None,)
     """The block tables that layers share: full attention (None) or a sliding window in tokens. All take from one pool,
     a block of each being equally large."""
+    speculation: SpeculationSettings | None = None
+
+    @property
+    def lookahead_tokens(self) -> int:
+        """KV slots taken past the tokens of a step."""
+        return 0 if self.speculation is None else self.speculation.lookahead_tokens

@@ -13,6 +13,7 @@ from sim.engine.protocol import Outcome, Plan
 from sim.engine.queues import FcfsQueue, PriorityQueue, WaitingQueue
 from sim.engine.request import Request, Status
 from sim.engine.settings import EngineSettings
+from sim.engine.speculation import Draws, Speculation
 from sim.engine.versions import VllmV1Rules
 from sim.engine.window_cache import WindowCache
 from sim.engine.worklist import step_work
@@ -24,7 +25,14 @@ RUNNING, PREEMPTED = Status.RUNNING, Status.PREEMPTED
 class VllmV1:
     """One engine core: scheduler, waiting queue, running list and KV cache."""
 
-    def __init__(self, rules: VllmV1Rules, settings: EngineSettings, windows: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        rules: VllmV1Rules,
+        settings: EngineSettings,
+        windows: tuple[int, ...] = (),
+        draws: Draws | None = None,
+    ) -> None:
+        """``draws`` replaces the random acceptance of drafts (a recorded trace's pattern)."""
         self.settings = settings
         self.steps_in_flight = 2 if settings.async_scheduling else 1
         self.prefix_queries = 0
@@ -36,6 +44,10 @@ class VllmV1:
         self._rules = rules
         self._windows = windows
         self._priority = settings.policy == "priority"
+        chosen = settings.speculation
+        self._speculation = None if chosen is None else Speculation(chosen, draws)
+        self._extra = 0 if chosen is None else chosen.extra_input_tokens
+        """Budget that a request takes beyond its tokens."""
         self._most_running = settings.max_active_sequences or settings.max_sequences
 
     @property
@@ -55,14 +67,20 @@ class VllmV1:
         return self.cache.pool.used
 
     def longest_request_tokens(self) -> int | None:
-        """A request of P + O tokens computes P + O - 1; asynchronous steps take blocks one token ahead."""
+        """A request of P + O tokens computes P + O - 1; asynchronous steps take blocks one token ahead.
+
+        With speculation its last step may hold drafts and look-ahead beyond them, though never past max_model_len.
+        """
         longest = self.cache.longest_computed_tokens()
+        if self._speculation is not None and longest is not None and longest < self.settings.max_model_len:
+            return longest + 1 - self._speculation.tokens - self.settings.lookahead_tokens
         return longest if longest is None or self.settings.async_scheduling else longest + 1
 
     def add(self, request: Request) -> None:
         """A request arrives."""
         request.final_tokens = min(request.final_tokens, self.settings.max_model_len)
-        request.most_computed_tokens = min(request.most_computed_tokens, self.settings.max_model_len - 1)
+        last = self.settings.max_model_len - 1
+        request.most_computed_tokens = last if self._speculation else min(request.most_computed_tokens, last)
         self.waiting.add(request)
 
     def abort(self, request: Request) -> None:
@@ -83,7 +101,12 @@ class VllmV1:
         return self._commit(step)
 
     def complete(self, plan: Plan) -> Outcome:
-        """Apply a step's result: one new token for every request that sampled, and the end of those that are done."""
+        """Apply a step's result: one new token for every request that sampled, and the end of those that are done.
+
+        With speculation, the accepted drafts come before it.
+        """
+        if self._speculation is not None:
+            return self._complete_verification(self._speculation, plan)
         emitted: list[Request] = []
         finished: list[Request] = []
         asynchronous, caching = self.settings.async_scheduling, self.cache.caching
@@ -107,6 +130,15 @@ class VllmV1:
         if finished:
             self.running = [request for request in self.running if request.status is RUNNING]
         return Outcome(emitted, finished)
+
+    def _complete_verification(self, speculation: Speculation, plan: Plan) -> Outcome:
+        emitted, tokens, verified = speculation.apply(plan)
+        finished = [request for request in emitted if request.known_tokens >= request.final_tokens]
+        for request in finished:
+            self._end(request)
+        if finished:
+            self.running = [request for request in self.running if request.status is RUNNING]
+        return Outcome(emitted, finished, tokens=tokens, verified=verified)
 
     def listed(self, plan: Plan) -> list[tuple[Request, int]]:
         """All that a plan schedules, in the engine's order."""
@@ -135,14 +167,14 @@ class VllmV1:
 
     def _schedule_running(self, step: Step) -> None:
         """Running requests, in list order: what is known and not computed, as far as budget and blocks allow."""
-        scheduled, preempted = step.scheduled, step.preempted
+        scheduled, preempted, extra = step.scheduled, step.preempted, self._extra
         for request in self.running:
             if preempted and request.status is PREEMPTED:
                 continue
             computed = request.computed_tokens
-            tokens = request.known_tokens + request.placeholders - computed
+            tokens = request.known_tokens + request.placeholders + request.draft_tokens - computed
             if tokens != 1:
-                tokens = min(tokens, step.threshold, step.budget)
+                tokens = min(tokens, step.threshold, step.budget - extra)
             end = computed + tokens
             if end > request.most_computed_tokens:
                 end = request.most_computed_tokens
@@ -154,8 +186,8 @@ class VllmV1:
                     continue
                 break
             scheduled.append((request, tokens))
-            step.budget -= tokens
-            if step.budget <= 0:
+            step.budget -= tokens + extra
+            if step.budget <= extra:
                 break
         if preempted:
             self.running = [request for request in self.running if request.status is RUNNING]
@@ -183,29 +215,36 @@ class VllmV1:
         for index, (request, tokens) in enumerate(step.scheduled):
             if request is victim:
                 del step.scheduled[index]
-                step.budget += tokens if self._rules.budget_returns else 0
+                step.budget += tokens + self._extra if self._rules.budget_returns else 0
                 return
 
     def _preempt(self, step: Step, victim: Request) -> None:
         self.cache.release(victim)
         victim.computed_tokens = 0
+        victim.draft_tokens = 0
         victim.status = PREEMPTED
         self.waiting.put_back(victim)
         step.preempted.append(victim)
 
     def _admit(self, step: Step) -> None:
         """Waiting requests, from the head, until one does not fit."""
-        waiting, set_aside = self.waiting, []
-        while len(waiting) and step.budget > 0 and len(self.running) < self._most_running:
+        waiting, set_aside, extra = self.waiting, [], self._extra
+        already_running = step.scheduled.copy() if self._speculation else []
+        while len(waiting) and step.budget > extra and len(self.running) < self._most_running:
             request = waiting.head()
             hit = self.cache.hit(request)
             tokens = min(request.known_tokens - hit.tokens, step.threshold)
-            if tokens > step.budget and not self.settings.chunked_prefill:
+            if self._speculation is not None:
+                padded = self._speculation.first_tokens(tokens, hit.tokens, already_running)
+                if padded > tokens and padded > step.budget - extra:
+                    break
+                tokens = padded
+            if tokens > step.budget - extra and not self.settings.chunked_prefill:
                 if not self._rules.unfitting_prompt_is_set_aside:
                     break
                 set_aside.append(waiting.pop())
                 continue
-            tokens = min(tokens, step.budget)
+            tokens = min(tokens, step.budget - extra)
             if not self.cache.admit(request, hit, tokens, others_running=bool(self.running)):
                 break
             waiting.pop()
@@ -224,23 +263,30 @@ class VllmV1:
         self.running.append(request)
         step.admitted.append((request, hit_tokens, resumed))
         step.scheduled.append((request, tokens))
-        step.budget -= tokens
+        step.budget -= tokens + self._extra
 
     def _commit(self, step: Step) -> Plan:
         """The step is decided: count its tokens as computed before it runs."""
-        chunks, decode_contexts, sampled = self._commit_tokens(step.scheduled)
+        drafts: dict[Request, tuple[int, bool]] = {}
+        chunks, decode_contexts, sampled = self._commit_tokens(step.scheduled, drafts)
         if self.settings.async_scheduling and self.cache.windowed:
             for request, tokens in step.scheduled:
                 request.in_flight_tokens += tokens
-        work = step_work(chunks, decode_contexts, self._windows, len(sampled))
-        return Plan(step.scheduled, step.admitted, step.preempted, sampled, work)
+        rows, decode_drafts = len(sampled), 0
+        if drafts:
+            rows += sum(tokens for tokens, _ in drafts.values())
+            decode_tokens = sum(tokens for _, tokens in step.scheduled) - sum(chunk.tokens for chunk in chunks)
+            decode_drafts = decode_tokens - len(decode_contexts)
+        work = step_work(chunks, decode_contexts, self._windows, rows, draft_tokens=decode_drafts)
+        return Plan(step.scheduled, step.admitted, step.preempted, sampled, work, drafts=drafts)
 
     def _commit_tokens(
-        self, scheduled: list[tuple[Request, int]]
+        self, scheduled: list[tuple[Request, int]], drafts: dict[Request, tuple[int, bool]] | None = None
     ) -> tuple[list[PrefillChunk], list[int], list[Request]]:
         """Prefill chunks, the contexts of decodes, and the requests that sample.
 
-        A decode is one token of a request that has sampled before, and samples again; all else is a prefill chunk.
+        A decode is one token (and its drafts) of a request that has sampled before, and samples again; all else is a
+        prefill chunk. ``drafts`` takes those that follow the known tokens, as in ``Plan``.
         """
         sampled: list[Request] = []
         decode_contexts: list[int] = []
@@ -250,11 +296,13 @@ class VllmV1:
             before = request.computed_tokens
             request.computed_tokens = end = before + tokens
             known = request.known_tokens + request.placeholders
-            if end == known:
+            if end >= known:
                 sampled.append(request)
                 if asynchronous:
                     request.placeholders += 1
-                if tokens == 1 and known > request.prompt_tokens:
+                if end > known and drafts is not None:
+                    drafts[request] = (end - known, not request.draft_tokens)
+                if known - before == 1 and known > request.prompt_tokens:
                     decode_contexts.append(end)
                     continue
             chunks.append(PrefillChunk(tokens, before))

@@ -79,6 +79,10 @@ class WindowCache:
         self._waits_for_steps = waits_for_steps
         self._watermark = int(settings.watermark * (settings.kv_blocks or 0))
         self._reserve_full_prompt = settings.reserve_full_prompt
+        self._lookahead_tokens = settings.lookahead_tokens
+        self._max_tokens = settings.max_model_len
+        self._dropped = int(settings.speculation is not None and settings.speculation.drops_last_hit_block)
+        """Blocks at the end of a hit that are computed anew."""
         self._full_first = sorted(self.groups, key=lambda group: group.window is not None)
 
     def longest_computed_tokens(self) -> int | None:
@@ -111,6 +115,7 @@ class WindowCache:
             before = length
             for group in self._full_first:
                 length = self._match(group, keys, length)
+        length = max(0, length - self._dropped)
         return Hit(length * self.block_tokens, tuple(self._shared(group, keys, length) for group in self.groups))
 
     def _match(self, group: Group, keys: list[int], length: int) -> int:
@@ -123,7 +128,7 @@ class WindowCache:
             return length
         run = 0
         for index in range(length - 1, -1, -1):
-            if run == group.run:
+            if run == group.run + self._dropped:
                 return index + 1 + run
             run = run + 1 if cached(group.key(keys[index])) is not None else 0
         return run
@@ -139,10 +144,11 @@ class WindowCache:
         With ``reserve_full_prompt`` all its known tokens must fit, of a window group no more than it ever holds.
         """
         length, end = hit.tokens // self.block_tokens, hit.tokens + tokens
+        reach = self._reach(end)
         revived = sum(map(unheld, hit.groups))
-        needed = len(self.groups) * (self._blocks(end) - length)
+        needed = len(self.groups) * (self._blocks(reach) - length)
         if self._reserve_full_prompt:
-            whole = self._blocks(max(request.known_tokens, end))
+            whole = self._blocks(max(request.known_tokens, reach))
             needed = max(needed, sum(max(0, group.capped(whole) - length) for group in self.groups))
         if needed + revived + (self._watermark if others_running else 0) > self.pool.free:
             return False
@@ -150,7 +156,7 @@ class WindowCache:
             self.pool.hold(blocks)
         request.held = [Held(length - len(blocks), blocks) for blocks in hit.groups]
         for held in request.held:
-            held.blocks += self.pool.take(self._blocks(end) - held.end)
+            held.blocks += self.pool.take(self._blocks(reach) - held.end)
         request.registered_blocks = length
         self.register(request, min(end, request.known_tokens))
         return True
@@ -164,11 +170,12 @@ class WindowCache:
                 self.pool.give(held.blocks[:drop])
                 del held.blocks[:drop]
                 held.first += drop
-        fresh = [self._blocks(end) - held.end for held in request.held]
+        reach = self._reach(end)
+        fresh = [max(0, self._blocks(reach) - held.end) for held in request.held]
         if sum(fresh) > self.pool.free:
             return False
         for held, count in zip(request.held, fresh, strict=True):
-            held.blocks += self.pool.take(max(0, count))
+            held.blocks += self.pool.take(count)
         self.register(request, min(end, request.known_tokens))
         return True
 
@@ -185,7 +192,7 @@ class WindowCache:
         request.visit_at = self._next_visit(request)
 
     def _next_visit(self, request: Request) -> int:
-        at = request.held[0].end * self.block_tokens + 1
+        at = request.held[0].end * self.block_tokens + 1 - self._lookahead_tokens
         if self.caching:
             at = min(at, request.register_at)
         trims = (group.trimmed_at(held) for group, held in zip(self.groups, request.held, strict=True))
@@ -197,6 +204,10 @@ class WindowCache:
             self.pool.give(held.blocks)
         request.held = []
         request.registered_blocks = 0
+
+    def _reach(self, end: int) -> int:
+        """The tokens that a step which ends at ``end`` needs slots for."""
+        return min(end + self._lookahead_tokens, self._max_tokens)
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)

@@ -16,15 +16,16 @@ def step_work(
     sequences: int = 0,
     context_tokens: int = 0,
     window_tokens: tuple[int, ...] = (),
+    draft_tokens: int = 0,
 ) -> StepWork:
-    """A step of these chunks, and of one decode per context (its new token included).
+    """A step of these chunks, and of one decode per context (its new tokens included), with ``draft_tokens`` in all.
 
     Further decodes may be given as sums: their ``sequences``, ``context_tokens`` and ``window_tokens``.
     """
-    contexts = sum(decode_contexts)
+    contexts, decodes = sum(decode_contexts), len(decode_contexts) + sequences
     inside = tuple(
         contexts - sum([context - window for context in decode_contexts if context > window]) for window in windows
     )
     if window_tokens:
         inside = tuple(map(add, inside, window_tokens))
-    return StepWork(tuple(chunks), len(decode_contexts) + sequences, contexts + context_tokens, inside, sampled)
+    return StepWork(tuple(chunks), decodes, contexts + context_tokens, inside, sampled, draft_tokens)

@@ -14,8 +14,10 @@ from sim.engine.protocol import Engine
 from sim.errors import DoesNotFit, Problem, RidgelineError, ScenarioError, TraceError, UnsupportedModel
 from sim.fleet.assumptions import Assumption, assumptions, mean_request_tokens
 from sim.fleet.effects import impossible_budgets, unfit_for_engine, without_effect
+from sim.fleet.speculation import draft_of, speculation_assumptions, speculative_cost
 from sim.hardware import HardwareProfile, load_profile, with_overrides
 from sim.models import ModelSpec, abstract_model, load_model, with_weight_dtype
+from sim.models.drafts import Draft
 from sim.models.memory import check_tensor_parallel, windows
 from sim.scenario import Loaded
 from sim.scenario.specs import AbstractModel, DeploymentSpec, EngineSpec, HardwareOverride
@@ -70,6 +72,11 @@ class Setup:
         """A fresh engine of one replica; ``plain``: without short cuts."""
         return build_engine(self.rules, self.settings, windows(self.model), plain=plain)
 
+    @property
+    def draft_tokens(self) -> int:
+        """Drafted per step and request."""
+        return 0 if self.settings.speculation is None else self.settings.speculation.tokens
+
     def traffic(self) -> Traffic:
         """The load, from its start."""
         return open_traffic(self.loaded.spec.traffic, self.loaded.base_dir, self.loaded.spec.seed)
@@ -102,12 +109,16 @@ def assemble(loaded: Loaded) -> Setup:
             tensor_parallel=spec.deployment.tensor_parallel,
             seed=spec.seed,
         )
+    with _placed(loaded, "engine.speculative"):
+        draft = draft_of(loaded, model)
     with _placed(loaded, "deployment.tensor_parallel"):
         cost = _cost(loaded, model, hardware, rules, resolved)
+        if spec.engine.speculative is not None:
+            cost = speculative_cost(loaded, cost, draft, hardware, rules)
     with _placed(loaded, "traffic"):
         request_tokens = mean_request_tokens(loaded)
     with _placed(loaded, "model"):
-        capacity = _capacity(loaded, model, hardware, rules, resolved, request_tokens)
+        capacity = _capacity(loaded, model, hardware, rules, resolved, request_tokens, draft)
     settings, fitted = _fit_length(loaded, model, rules, resolved.settings, capacity)
     _refuse(impossible_budgets(loaded, rules, settings))
     return Setup(
@@ -119,7 +130,10 @@ def assemble(loaded: Loaded) -> Setup:
         deployment=spec.deployment,
         capacity=capacity,
         cost=cost,
-        assumed=assumptions(loaded, model, hardware, rules, resolved, settings, capacity, fitted=fitted),
+        assumed=(
+            *assumptions(loaded, model, hardware, rules, resolved, settings, capacity, fitted=fitted),
+            *speculation_assumptions(loaded, model, draft, rules),
+        ),
     )
 
 
@@ -185,7 +199,8 @@ def _cost(
 ) -> CostModel:
     spec = loaded.spec
     if isinstance(spec.cost, LinearSpec):
-        return LinearCost(**spec.cost.model_dump(exclude={"model"}))
+        passes = 0 if spec.engine.speculative is None else spec.engine.speculative.tokens
+        return LinearCost(**spec.cost.model_dump(exclude={"model"}), draft_passes=passes)
     return RooflineCost(
         model,
         hardware,
@@ -208,6 +223,7 @@ def _capacity(
     rules: EngineRules,
     resolved: Resolved,
     request_tokens: int,
+    draft: Draft | None,
 ) -> KvCapacity | None:
     engine = loaded.spec.engine
     return kv_capacity(
@@ -226,6 +242,7 @@ def _capacity(
         window_groups=rules.shares_pool_between_windows,
         kv_blocks=engine.kv_blocks,
         most_blocks=resolved.most_kv_blocks,
+        draft=draft,
     )
 
 

@@ -145,9 +145,10 @@ def _budget(capacity: KvCapacity, budget: KvBudget, resolved: Resolved) -> str:
     inside = f"- activations {budget.activation_bytes / GIB:.1f} - graphs {budget.graph_bytes / GIB:.1f} "
     if budget.share == "of-free-before-load":
         inside = ""
+    draft = f"- draft's {budget.draft_weight_bytes / GIB:.1f} " if budget.draft_weight_bytes else ""
     said = (
         f"per GPU {budget.usable_bytes / GIB:.1f} GiB usable ({share}) - weights {budget.weight_bytes / GIB:.1f} "
-        f"{inside}- framework {budget.framework_bytes / GIB:.1f} = {budget.kv_bytes / GIB:.1f} GiB"
+        f"{draft}{inside}- framework {budget.framework_bytes / GIB:.1f} = {budget.kv_bytes / GIB:.1f} GiB"
     )
     if capacity.blocks == resolved.most_kv_blocks:
         return f"as much as {resolved.settings.max_sequences} slots share by default; {said}"

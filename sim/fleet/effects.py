@@ -29,7 +29,14 @@ Found = Iterator[tuple[str, str, str]]
 def without_effect(loaded: Loaded) -> list[Problem]:
     """A problem for each key that was written and decides nothing."""
     spec = loaded.spec
-    found = (*_no_kv(spec), *_no_host(spec), *_no_limit(spec), *_no_kernels(spec), *_no_measure(spec))
+    found = (
+        *_no_kv(spec),
+        *_no_host(spec),
+        *_no_limit(spec),
+        *_no_kernels(spec),
+        *_no_measure(spec),
+        *_no_drafts(spec),
+    )
     return [loaded.problem(path, problem, cure) for path, problem, cure in found]
 
 
@@ -66,6 +73,11 @@ def _no_measure(spec: Scenario) -> Found:
         yield "measure.warmup", f"leaves nothing of {requests} requests to measure", f"use fewer than {requests}"
     if isinstance(warmup, float) and spec.traffic.duration is not None and warmup >= spec.traffic.duration:
         yield "measure.warmup", "is as long as the load itself", "make it shorter than traffic.duration"
+
+
+def _no_drafts(spec: Scenario) -> Found:
+    if spec.engine.speculative is None and "draft_pass_s" in spec.cost.model_fields_set:
+        yield "cost.draft_pass_s", "has no effect: nothing is drafted", "leave it out, or add engine.speculative"
 
 
 def unfit_for_engine(loaded: Loaded, rules: EngineRules) -> list[Problem]:
@@ -116,6 +128,11 @@ def _vllm_budgets(settings: EngineSettings) -> Found:
     if not settings.chunked_prefill and tokens < longest:
         problem = f"without chunked prefill a step must take a whole prompt of max_model_len, {longest:,} tokens"
         cure = f"use at least {longest}, or set max_model_len to at most {tokens}"
+        yield "engine.max_batched_tokens", problem, cure
+    speculation = settings.speculation
+    if speculation is not None and tokens < speculation.least_budget_tokens:
+        problem = f"{tokens:,} tokens per step do not hold one request's token and its drafts"
+        cure = f"use at least {speculation.least_budget_tokens}, or draft fewer tokens"
         yield "engine.max_batched_tokens", problem, cure
 
 

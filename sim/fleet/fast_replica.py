@@ -105,7 +105,7 @@ class FastReplica(Replica):
             if len(in_flight) < depth:
                 self._completes, now_s = False, ready_s
                 break
-            plan, began_s, end_s, _, decoded, attended, *parts_before = in_flight[0]
+            plan, began_s, end_s, _, decoded, attended, *before = in_flight[0]
             now_s = max(ready_s, end_s)
             if number == last or now_s >= to_s or plan is not None or number - depth + 1 >= ends:
                 self._completes = True
@@ -117,23 +117,8 @@ class FastReplica(Replica):
                 peak_s = gap_s
             pure_s += end_s - began_s
             last_end_s = end_s
-            append(
-                (
-                    replica,
-                    began_s,
-                    end_s,
-                    0,
-                    decoded,
-                    attended,
-                    running,
-                    waiting,
-                    used,
-                    0,
-                    *parts_before,
-                    gap_s,
-                    streaming,
-                )
-            )
+            counts = (running, waiting, used, 0)
+            append((replica, began_s, end_s, 0, decoded, attended, *counts, *before, gap_s, streaming, streaming))
             context_tokens += sequences
             number += 1
         self.next_s = now_s

@@ -14,6 +14,8 @@ from sim.models.quantization import TORCH_DTYPES, plain, with_formats
 from sim.models.schemes import kv_dtype
 from sim.models.spec import DType, ModelSpec
 
+MTP_LAYERS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+
 
 def from_config(config: Mapping[str, Any], name: str, source: str) -> ModelSpec:
     """Read a config exactly. Raises UnsupportedModel for an architecture or a field it cannot read."""
@@ -46,6 +48,7 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> ModelSpec:
         kv_dtype=kv_dtype(quantization),
         architecture=fields.model_type,
         source=source,
+        mtp_layers=fields.amount(*MTP_LAYERS),
         notes=_notes(fields, filled),
     )
 
@@ -87,7 +90,7 @@ def _notes(fields: Fields, filled: list[str]) -> tuple[str, ...]:
     notes = []
     if fields.has_towers:
         notes.append("the language model alone: other towers (vision, audio) are not counted")
-    if fields.get("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"):
+    if fields.amount(*MTP_LAYERS):
         notes.append("multi-token-prediction layers are not counted")
     if filled:
         notes.append(f"left out of the config, the architecture's defaults taken: {', '.join(filled)}")

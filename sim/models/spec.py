@@ -152,5 +152,7 @@ class ModelSpec:
     architecture: str = ""
     source: str = ""
     """Where the figures come from: a file, or the preset's source."""
+    mtp_layers: int = 0
+    """Multi-token-prediction layers of the checkpoint: in no figure of the model itself."""
     notes: tuple[str, ...] = field(default=())
     """What a user should know: parts left out (vision tower, MTP layer)."""

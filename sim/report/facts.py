@@ -87,7 +87,15 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
         ("throughput", _throughput(summary.get("throughput") or {})),
         ("SLO", slo_line(summary)),
         ("KV cache", _kv(summary)),
+        *([("speculation", _speculation(summary["speculative"]))] if summary.get("speculative") else []),
     ]
+
+
+def _speculation(figures: Mapping[str, Any]) -> str:
+    rate, tokens = figures.get("acceptance_rate"), figures.get("tokens_per_verification")
+    if not defined(rate):
+        return "nothing was verified"
+    return f"{percent(rate)} of drafts accepted, {significant(tokens)} tokens per verification"
 
 
 def _requests(counts: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ from bisect import bisect_right
 class GapLog:
     """Gaps that no two requests share, and the largest shared gap since any step.
 
-    A gap is the end of this emission minus the end of the request's previous one.
+    A gap is the end of this emission minus the end of the request's previous one; an emission is one chunk, whatever
+    tokens speculation puts into it.
     """
 
     __slots__ = ("_peak_gaps_s", "_peak_steps", "end_s", "gap_s")

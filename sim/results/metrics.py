@@ -1,7 +1,9 @@
 """Distributions, the measured window, attainment and goodput; each defined at its home.
 
 Definitions are those of ``vllm bench serve`` (0.33): TTFT from the client's send; TPOT = (E2E - TTFT) / (N - 1),
-undefined for N = 1; ITL = all gaps between a request's tokens, pooled over requests; percentiles interpolate linearly.
+undefined for N = 1; ITL = all gaps between a request's chunks, pooled over requests; percentiles interpolate linearly.
+A step's tokens for a request arrive as one chunk: with speculation several tokens share one gap, and mean ITL exceeds
+TPOT.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sim.cost import Operator, RooflineCost
+from sim.cost import Operator, RooflineCost, SpeculativeCost
 from sim.models.memory import windows
 from sim.work import PrefillChunk, StepWork
 
@@ -20,9 +20,13 @@ def typical_operators(run: RunRecord, steps: pd.DataFrame) -> dict[str, list[Ope
     """Operators of the median prefilling step (``prefill``) and of the median step that only decodes (``decode``).
 
     Empty where steps are not made of operators (the linear model). A prefilling step is shown as one chunk without
-    cached context, and decodes as equally long.
+    cached context, and decodes as equally long; with speculation each verifies all its drafts, and the operators are
+    the target's alone.
     """
     cost, model = run.setup.cost, run.setup.model
+    drafts = 0
+    if isinstance(cost, SpeculativeCost):
+        cost, drafts = cost.target, run.setup.draft_tokens
     if not isinstance(cost, RooflineCost):
         return {}
     shown: dict[str, list[Operator]] = {}
@@ -37,5 +41,6 @@ def typical_operators(run: RunRecord, steps: pd.DataFrame) -> dict[str, list[Ope
         sequences, contexts = int(middle["decode_sequences"]), int(middle["context_tokens"])
         each = contexts / sequences
         inside = tuple(round(sequences * min(each, window)) for window in windows(model))
-        shown["decode"] = cost.operators(StepWork((), sequences, contexts, inside, sequences))
+        rows = sequences * (1 + drafts)
+        shown["decode"] = cost.operators(StepWork((), sequences, contexts, inside, rows, sequences * drafts))
     return shown

@@ -9,6 +9,7 @@ from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request
 from sim.results.gaps import GapLog
 from sim.results.requests import COMPLETED, RequestLog
+from sim.results.speculation import VerificationCount
 from sim.results.steps import StepLog
 
 
@@ -31,6 +32,7 @@ class ReplicaRecorder:
         self.gaps = GapLog()
         self.steps = steps
         self.replica = replica
+        self.verified = VerificationCount()
         self.steps_taken = 0
         self.preemptions = 0
         self.pure_s = 0.0
@@ -75,7 +77,11 @@ class ReplicaRecorder:
         gap_s, streaming = self._emit(outcome, end_s)
         for request in outcome.finished:
             self._finish(request, end_s)
-        row = (self.replica, *step[:5], *counts, len(plan.preempted), *step[5:], gap_s, streaming)
+        if outcome.tokens:
+            self.verified.add(outcome.verified)
+        row = (
+            self.replica, *step[:5], *counts, len(plan.preempted), *step[5:], gap_s, streaming, outcome.output_tokens
+        )  # fmt: skip
         self.steps.rows.append(row)
         self.steps.flush_if_full()
         self.last_end_s = end_s
@@ -84,8 +90,8 @@ class ReplicaRecorder:
     def went_on(self, step: tuple[float, ...], counts: tuple[int, int, int]) -> None:
         """``completed``, of a step in which the requests that stream got a token and nothing else happened."""
         planned_s, end_s = step[:2]
-        gap_s = end_s - self.last_end_s
-        self.steps.rows.append((self.replica, *step[:5], *counts, 0, *step[5:], gap_s, len(self._streaming)))
+        gap_s, streaming = end_s - self.last_end_s, len(self._streaming)
+        self.steps.rows.append((self.replica, *step[:5], *counts, 0, *step[5:], gap_s, streaming, streaming))
         self.decoded(1, end_s, self.pure_s + (end_s - planned_s), gap_s)
 
     def decoded(self, steps: int, last_end_s: float, pure_s: float, largest_gap_s: float) -> None:

@@ -15,6 +15,7 @@ STEP_COLUMNS = {
     "duration_s": "float64",
     "prefill_tokens": "int64",
     "decode_sequences": "int64",
+    "output_tokens": "int64",
     "context_tokens": "int64",
     "running": "int64",
     "waiting": "int64",
@@ -58,6 +59,8 @@ class StepRow(NamedTuple):
     launch_s: float
     gap_s: float
     streaming: int
+    output_tokens: int
+    """Given to clients at its end."""
 
 
 class StepLog:

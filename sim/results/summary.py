@@ -20,6 +20,7 @@ from sim.results.metrics import (
     weighted_distribution,
 )
 from sim.results.requests import STATUSES, derive
+from sim.results.speculation import speculative_summary
 from sim.results.verdict import Verdict, judge
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
     """Everything a script may want of a run, as plain JSON types; null where a figure is undefined.
 
     Latencies, throughput, attainment and the counts of requests are of the measured ones; ``steps``, ``preemptions``,
-    ``kv``, ``bound``, ``rejections`` and ``requests.truncated`` are of the whole run.
+    ``kv``, ``speculative``, ``bound``, ``rejections`` and ``requests.truncated`` are of the whole run.
     """
     setup, spec = run.setup, run.setup.loaded.spec
     everyone = derive(run.requests.columns())
@@ -76,6 +77,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
             },
             "preemptions": sum(recorder.preemptions for recorder in run.recorders),
             "kv": _kv(run),
+            "speculative": speculative_summary(run),
             "bound": _bound(run),
             "verdict": verdict.state,
             "verdict_reason": verdict.reason,
@@ -88,6 +90,8 @@ def summarise(run: RunRecord) -> dict[str, Any]:
 def _settings(setup: Setup) -> dict[str, Any]:
     """The engine's settings, without those that its scheduler does not have."""
     every, rules = asdict(setup.settings), setup.rules
+    if "speculative" not in rules.settings:
+        del every["speculation"]
     return {name: value for name, value in every.items() if name in rules.settings or name not in SPECIFIC_SETTINGS}
 
 

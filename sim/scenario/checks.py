@@ -26,6 +26,7 @@ from sim.scenario.specs import (
     Trace,
     TrafficSpec,
 )
+from sim.scenario.speculation import speculative_faults
 
 ANY_ARRIVALS = Trace(process="trace", path=".")
 ANY_LENGTH = Fixed(distribution="fixed", value=1)
@@ -60,7 +61,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 def check(source: Source, base_dir: Path) -> list[Problem]:
     """Every problem between the parts of a scenario that are each valid."""
     parts = Parts(source)
-    found = [*_names(parts, base_dir), *_engine(parts)]
+    found = [*_names(parts, base_dir), *_engine(parts), *_speculative(parts, base_dir)]
     if isinstance(parts.raw("traffic"), dict):
         found += _traffic(parts, base_dir)
     return [source.problem(split_path(path), problem, cure) for path, problem, cure in found]
@@ -79,6 +80,15 @@ def _names(parts: Parts, base_dir: Path) -> Found:
     if isinstance(hardware, str) and hardware not in profile_names() and not _is_file(hardware, base_dir):
         cure = resources.nearest(hardware, profile_names()) + "; or give the path of a profile"
         yield path, f"no profile and no file is called {hardware!r}", cure
+
+
+def _speculative(parts: Parts, base_dir: Path) -> Found:
+    from sim.models import preset_names
+
+    presets = preset_names()
+    draft = parts.raw("engine.speculative.draft_model")
+    cure = (resources.nearest(draft, presets) if isinstance(draft, str) else "") + "; or give the path of a config.json"
+    yield from speculative_faults(parts.raw, lambda name: _is_model(name, presets, base_dir), cure)
 
 
 def _is_model(name: str, presets: list[str], base_dir: Path) -> bool:

@@ -125,7 +125,7 @@ def _negated(written: Path, value: Any) -> Any:
     return not value if opposite and isinstance(value, bool) else value
 
 
-FILES = {("model",), ("hardware",), ("hardware", "profile")}
+FILES = {("model",), ("hardware",), ("hardware", "profile"), ("engine", "speculative", "draft_model")}
 """Keys that may name a file, besides those called ``path``."""
 
 

@@ -21,6 +21,7 @@ ALIASES: dict[str, str] = {
     "scheduler_reserve_full_isl": "engine.reserve_full_prompt",
     "no_scheduler_reserve_full_isl": "engine.reserve_full_prompt",
     "no_async_scheduling": "engine.async_scheduling",
+    "speculative_config": "engine.speculative",
     "chunked_prefill_size": "engine.max_batched_tokens",
     "max_running_requests": "engine.max_sequences",
     "context_length": "engine.max_model_len",
@@ -72,14 +73,14 @@ NEGATED = {
 """Aliases that say the opposite of the key they stand for."""
 
 _LORA = (f"LoRA {NOT_YET}", "leave it out: adapters cost neither time nor memory here")
-_SPECULATION = (f"speculative decoding {NOT_YET}", "leave it out: every step gives a sequence one token")
 _DISAGGREGATION = (f"disaggregated serving {NOT_YET}", "use deployment.replicas: each does prefill and decode")
 _EXPERTS = (f"expert parallelism {NOT_YET}", "leave it out: experts are split by tensor_parallel")
 
 REFUSED_KEYS: dict[str, tuple[str, str]] = {
-    "engine.speculative": _SPECULATION,
-    "engine.speculative_config": _SPECULATION,
-    "engine.num_speculative_tokens": _SPECULATION,
+    "engine.num_speculative_tokens": (
+        "is part of speculative",
+        "write speculative: {method: ngram, tokens: 3, acceptance: 0.5}",
+    ),
     "engine.lora": _LORA,
     "engine.enable_lora": _LORA,
     "engine.lora_modules": _LORA,

@@ -17,6 +17,7 @@ from sim.scenario.document import Source, apply_override, copied, rename_aliases
 from sim.scenario.explain import explain
 from sim.scenario.refusals import refuse
 from sim.scenario.specs import Scenario
+from sim.scenario.speculation import rename_speculative
 from sim.yaml12 import Document, read_yaml
 
 IN_MEMORY = "<scenario>"
@@ -58,11 +59,11 @@ def load_scenario(
     """
     source, base_dir = _open(scenario)
     _drop_blank(source)
-    problems = rename_aliases(source)
+    problems = rename_aliases(source) + rename_speculative(source)
     for path, value in {**(overrides or {}), **({} if seed is None else {"seed": seed})}.items():
         problems += apply_override(source, path, copied(value))
     _drop_blank(source)
-    problems += rename_aliases(source)
+    problems += rename_aliases(source) + rename_speculative(source)
     problems += refuse(source)
     spec, invalid = _validate(source)
     known = {problem.path for problem in problems}

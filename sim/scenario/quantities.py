@@ -162,6 +162,26 @@ def _requests_or_seconds(value: Any) -> int | float:
     return number
 
 
+def _acceptance(value: Any) -> float | tuple[float, ...]:
+    """A chance, or a list of them."""
+    if isinstance(value, list | tuple):
+        return tuple(_chance(item) for item in value)
+    return _chance(value)
+
+
+def _chance(value: Any) -> float:
+    chance = _share(value)
+    if chance < 0:
+        raise UnfitError(f"{shown(value)} is less than 0", "give a chance from 0 to 1")
+    return chance
+
+
+_CHANCE = {
+    "anyOf": [
+        {"type": "number", "minimum": 0, "maximum": 1},
+        {"type": "string", "pattern": rf"^\s*{_NUMBER}\s*%?\s*$"},
+    ]
+}
 Seconds = _typed(TIME, "Seconds", ge=0, le=1e12)
 PositiveSeconds = _typed(TIME, "Seconds", gt=0)
 Bytes = _typed(BYTES, "Bytes (GB is 1e9, GiB is 2^30)", gt=0)
@@ -182,6 +202,11 @@ Fraction = Annotated[
             "description": "A share from 0 to 1, or a text such as 99 %",
         }
     ),
+]
+Acceptance = Annotated[
+    float | tuple[float, ...],
+    BeforeValidator(_acceptance),
+    WithJsonSchema({"anyOf": [_CHANCE, {"type": "array", "items": _CHANCE, "minItems": 1}]}),
 ]
 Version = Annotated[str, BeforeValidator(_version)]
 WHOLE = BeforeValidator(whole)

@@ -7,6 +7,7 @@ from typing import Any
 from sim.scenario.document import FLAGGED
 from sim.scenario.keys import ALIASES, NEGATED
 from sim.scenario.specs import Scenario
+from sim.scenario.speculation import OWN_METHODS, OWN_NAMES
 
 STARTER = """\
 # A chat assistant on one GPU. Run it:  sim run scenario.yaml
@@ -66,6 +67,7 @@ def scenario_schema() -> dict[str, Any]:
                 keys[flag] = _alias(described, f"{says} {target}")
         if "_" in name:
             rooms[room][name.replace("_", "-")] = _alias(described, f"The same as {target}")
+    _vllm_names(schema["$defs"]["SpeculativeSpec"])
     for name, field in Scenario.model_fields.items():
         if not field.is_required() and name != "seed":
             schema["properties"][name] = {"anyOf": [schema["properties"][name], {"type": "null"}]}
@@ -74,6 +76,16 @@ def scenario_schema() -> dict[str, Any]:
             {"type": "integer", "minimum": 1, "description": "a fixed length"}
         )
     return schema
+
+
+def _vllm_names(speculative: dict[str, Any]) -> None:
+    """A speculative config may be written in vLLM's keys."""
+    keys = speculative["properties"]
+    for alias, own in OWN_NAMES.items():
+        for flag in {alias, alias.replace("_", "-")}:
+            keys[flag] = _alias(keys[own], f"The same as {own}")
+    keys["method"] = {**keys["method"], "enum": [*keys["method"]["enum"], *OWN_METHODS]}
+    speculative["required"].remove("tokens")
 
 
 def _alias(described: dict[str, Any], says: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from sim.scenario.quantities import (
     REAL,
     WHOLE,
+    Acceptance,
     Bytes,
     BytesPerSecond,
     Flag,
@@ -63,6 +64,27 @@ class HardwareOverride(Spec):
     """Memory of one GPU."""
     host_slowdown: Annotated[float, Field(gt=0, le=1e6), REAL] | None = None
     """Host overheads are multiplied by this."""
+
+
+class SpeculativeSpec(Spec):
+    """Speculative decoding: ``tokens`` are drafted after each step, and the next one verifies them.
+
+    vLLM's ``speculative_config`` with its num_speculative_tokens and model says the same.
+    """
+
+    method: Literal["draft-model", "ngram", "mtp"]
+    """Who drafts: a smaller model, a look-up in the text so far, or the model's multi-token-prediction layers."""
+    tokens: Annotated[int, Field(gt=0, le=64), WHOLE]
+    """Drafted per step and request: k."""
+    acceptance: Acceptance
+    """Chance that a draft is accepted, given that those before it were: one for all positions, or one for each."""
+    draft_model: str | None = None
+    """A preset, or a path to a Hugging Face config.json, of draft-model."""
+
+    @property
+    def by_position(self) -> tuple[float, ...]:
+        """Acceptance of each position."""
+        return self.acceptance if isinstance(self.acceptance, tuple) else (self.acceptance,) * self.tokens
 
 
 class EngineSpec(Spec):
@@ -122,6 +144,8 @@ class EngineSpec(Spec):
     """Whether a prompt is admitted only if KV blocks for all of it are free."""
     watermark: Annotated[float, Field(ge=0, lt=1), REAL] | None = None
     """Share of KV blocks kept free when requests are admitted."""
+    speculative: SpeculativeSpec | None = None
+    """Drafts that are verified several at a time."""
 
 
 class DeploymentSpec(Spec):
@@ -306,7 +330,8 @@ class RooflineCost(Spec):
 
 class LinearCost(Spec):
     """prefill_step_s x (any prefill) + prefill tokens x prefill_s_per_token + (any decode) x step_s
-    + decodes x step_s_per_sequence + contexts x step_s_per_context_token.
+    + decodes x step_s_per_sequence + contexts x step_s_per_context_token. With speculation every draft to verify is a
+    decode more, and a step that decodes takes tokens x draft_pass_s to draft.
     """
 
     model: Literal["linear"]
@@ -315,6 +340,7 @@ class LinearCost(Spec):
     step_s: Seconds = 0.0
     step_s_per_sequence: Seconds = 0.0
     step_s_per_context_token: Seconds = 0.0
+    draft_pass_s: Seconds = 0.0
 
 
 def _roofline_by_default(value: Any) -> Any:

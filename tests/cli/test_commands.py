@@ -82,9 +82,9 @@ def test_out_writes_everything(repo, tmp_path):
         "report.html", "requests.parquet", "steps.parquet", "summary.json", "trace.json.gz",
     ]  # fmt: skip
     assert list(pd.read_parquet(out / "steps.parquet")) == [
-        "replica", "start_s", "duration_s", "prefill_tokens", "decode_sequences", "context_tokens", "running",
-        "waiting", "kv_blocks_used", "preemptions", "bound", "compute_s", "memory_s", "communication_s", "host_s",
-        "gap_s", "streaming",
+        "replica", "start_s", "duration_s", "prefill_tokens", "decode_sequences", "output_tokens", "context_tokens",
+        "running", "waiting", "kv_blocks_used", "preemptions", "bound", "compute_s", "memory_s", "communication_s",
+        "host_s", "gap_s", "streaming",
     ]  # fmt: skip
     requests = pd.read_parquet(out / "requests.parquet")
     assert {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -12,6 +12,7 @@ from sim.engine import EngineSettings, rules_for
 from sim.engine.protocol import Engine, Outcome, Plan
 from sim.engine.request import Request
 from sim.engine.sglang import Sglang, SglangSettings
+from sim.engine.speculation import pattern_draws
 from sim.engine.trtllm import TrtLlm, TrtLlmSettings
 from sim.engine.vllm_v1 import VllmV1
 
@@ -32,16 +33,28 @@ class Log(NamedTuple):
     preempted: list[str]
     emitted: list[str]
     finished: list[str]
+    tokens: dict[str, int]
+    """Emitted, per request."""
 
 
 class World:
-    """An engine with blocks of 4 tokens, ``usable`` of them (it counts one more, which nobody gets); None: no limit."""
+    """An engine with blocks of 4 tokens, ``usable`` of them (it counts one more, which nobody gets); None: no limit.
+
+    With ``speculation`` the i-th verification of a request accepts ``accepts[i mod len]`` drafts, or by chance.
+    """
 
     def __init__(
-        self, version: str = "0.33", *, usable: int | None = 100, windows: tuple[int, ...] = (), **settings
+        self,
+        version: str = "0.33",
+        *,
+        usable: int | None = 100,
+        windows: tuple[int, ...] = (),
+        accepts: Sequence[int] | None = None,
+        **settings,
     ) -> None:
         chosen = EngineSettings(kv_blocks=None if usable is None else usable + 1, **{**SMALL, **settings})
-        self._start(VllmV1(rules_for("vllm", version), chosen, windows))
+        draws = None if accepts is None else pattern_draws(accepts)
+        self._start(VllmV1(rules_for("vllm", version), chosen, windows, draws))
 
     @classmethod
     def of(cls, engine: Engine) -> World:
@@ -79,6 +92,7 @@ class World:
             [request.request_id for request in plan.preempted],
             [request.request_id for request in outcome.emitted],
             [request.request_id for request in outcome.finished],
+            _tokens(outcome),
         )
 
     def steps(self, count: int) -> list[Log]:
@@ -95,6 +109,11 @@ class World:
             logs.append(self.step())
             assert len(logs) < most, "the engine does not come to an end"
         return logs
+
+
+def _tokens(outcome: Outcome) -> dict[str, int]:
+    counts = outcome.tokens or [1] * len(outcome.emitted)
+    return {request.request_id: count for request, count in zip(outcome.emitted, counts, strict=True)}
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,8 @@ def resolved(name, version=None, memory_gib=80, model_tokens=131_072, tensor_par
 
 
 def test_every_key_of_an_engine_belongs_to_some_scheduler():
-    """None is accepted that no scheduler would read; speculation is a matter of its own."""
-    assert set(EngineSpec.model_fields) - EVERYWHERE - {"speculative"} == SPECIFIC_SETTINGS
+    """None is accepted that no scheduler would read."""
+    assert set(EngineSpec.model_fields) - EVERYWHERE == SPECIFIC_SETTINGS
     for records in RECORDS.values():
         assert all(rules.scheduler in SCHEDULERS for rules in records)
 

@@ -93,9 +93,16 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
             replay_file(path)
 
 
-def test_speculation_is_refused_whatever_else_the_trace_says():
-    with pytest.raises(UnsupportedTrace, match="speculative"):
-        replay(trace(speculative={"method": "ngram", "k": 3}))
+@pytest.mark.parametrize(
+    ("speculative", "said"),
+    [
+        ({"method": "ngram", "k": 3}, "acceptance_pattern"),
+        ({"method": "medusa", "k": 3, "acceptance_pattern": [1]}, "medusa"),
+    ],
+)
+def test_speculation_that_cannot_be_replayed_is_refused(speculative, said):
+    with pytest.raises(UnsupportedTrace, match=said):
+        replay(trace(speculative=speculative))
 
 
 @pytest.mark.parametrize("version", ["newest", "0.8.5"])

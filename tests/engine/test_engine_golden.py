@@ -41,11 +41,12 @@ EXTENDED = [
     "x3_swa_hybrid",
     "x4_swa_only",
     "x5_swa_hybrid_prefix",
+    "x6_spec_ngram",
+    "x7_spec_ngram_tight",
+    "x8_spec_draft_model",
     "x9_async",
     "y1_async_tight",
 ]
-SPECULATIVE = ["x6_spec_ngram", "x7_spec_ngram_tight", "x8_spec_draft_model"]
-
 TRACES = [f"core/{name}" for name in CORE] + [f"extended/{name}" for name in EXTENDED]
 
 
@@ -59,10 +60,9 @@ def test_every_step_is_as_vllm_recorded_it(golden, name):
     assert replay_file(golden / f"{name}.json") is None
 
 
-@pytest.mark.parametrize("name", SPECULATIVE)
-def test_speculative_traces_are_refused_not_misread(golden, name):
-    with pytest.raises(UnsupportedTrace, match="speculative"):
-        replay_file(golden / f"extended/{name}.json")
+@pytest.mark.parametrize("name", TRACES)
+def test_so_it_is_without_short_cuts(golden, name):
+    assert replay(json.loads((golden / f"{name}.json").read_text()), plain=True) is None
 
 
 FIELDS = [
@@ -90,6 +90,16 @@ def test_a_changed_recording_is_found(golden, field):
     target = next(other for other in changed["steps"] if other["step"] == step["step"])
     target[field] = target[field] + 1 if isinstance(target[field], int) else target[field][1:]
     difference = replay(changed)
+    assert difference is not None
+    assert (difference.step, difference.field) == (step["step"], field)
+
+
+@pytest.mark.parametrize("field", ["spec", "accepted"])
+def test_a_changed_verification_is_found(golden, field):
+    trace = json.loads((golden / "extended/x7_spec_ngram_tight.json").read_text())
+    step = next(step for step in reversed(trace["steps"]) if step[field])
+    step[field][-1][1] += 1
+    difference = replay(trace)
     assert difference is not None
     assert (difference.step, difference.field) == (step["step"], field)
 

@@ -126,6 +126,7 @@ def test_every_setting_changes_the_result(name, setting, world):
     assert any(plain[figure] != changed[figure] for figure in FIGURES)
 
 
+NGRAM = {"method": "ngram", "tokens": 3, "acceptance": 0.5}
 SHARING = "vllm 0.33, sglang 0.5, trtllm 1.0, sarathi, orca, static"
 
 
@@ -136,6 +137,8 @@ SHARING = "vllm 0.33, sglang 0.5, trtllm 1.0, sarathi, orca, static"
         ({"name": "vllm", "version": "0.33"}, "capacity_policy", "static-batch", "trtllm 1.0"),
         ({"name": "vllm", "version": "0.6"}, "policy", "priority", "vllm 0.33, sglang 0.5"),
         ({"name": "vllm", "version": "0.6"}, "async_scheduling", True, "vllm 0.33, sglang 0.5, trtllm 1.0"),
+        ({"name": "vllm", "version": "0.6"}, "speculative", NGRAM, "vllm 0.33"),
+        *[({"name": name}, "speculative", NGRAM, "vllm 0.33") for name in ("sglang", "trtllm", "orca", "llama.cpp")],
         ({"name": "sglang"}, "watermark", 0.1, "vllm 0.33, sarathi"),
         ({"name": "sglang"}, "usage", "offline", "vllm 0.33"),
         ({"name": "trtllm"}, "scheduler_recv_interval", 3, "sglang 0.5"),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sim
+from sim.fleet.assembly import assemble
 from sim.fleet.simulation import simulate
 from sim.results.result import Result
 from sim.scenario import load_scenario
@@ -121,6 +122,7 @@ def test_fast_path_equals_plain_path(scenario: dict[str, Any]) -> None:
     pd.testing.assert_frame_equal(requests, plain_requests, check_exact=True)
     pd.testing.assert_frame_equal(steps, plain_steps, check_exact=True)
     assert summary == plain_summary
+    assert steps["output_tokens"].sum() == requests["output_tokens"].sum()
 
 
 def test_the_fast_path_is_taken() -> None:
@@ -129,3 +131,9 @@ def test_the_fast_path_is_taken() -> None:
     assert run.setup.engine().decode_run() is None
     assert type(run.setup.engine()).__name__ == "FastVllmV1"
     assert type(run.setup.engine(plain=True)).__name__ == "VllmV1"
+
+
+def test_drafts_take_the_plain_path() -> None:
+    drafts = {"method": "ngram", "tokens": 3, "acceptance": 0.5}
+    setup = assemble(load_scenario("chat", overrides={"engine.speculative": drafts}))
+    assert type(setup.engine()).__name__ == "VllmV1"

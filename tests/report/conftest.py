@@ -82,6 +82,7 @@ def make_steps(n: int = 3000, replicas: int = 2, seed: int = 2) -> pd.DataFrame:
                     "duration_s": duration * np.where(prefill > 500, 1.0, 0.999),
                     "prefill_tokens": prefill,
                     "decode_sequences": decode,
+                    "output_tokens": decode,
                     "context_tokens": decode * 700,
                     "running": decode + (prefill > 0),
                     "waiting": np.maximum(0, decode - 25),

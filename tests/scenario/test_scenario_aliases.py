@@ -16,6 +16,7 @@ VALUES = {
     "engine.cuda_graphs": True,
     "engine.async_scheduling": True,
     "engine.reserve_full_prompt": True,
+    "engine.speculative": None,
     "engine.gpu_memory_utilization": 0.8,
     "engine.mixed_chunk": True,
     "engine.priority_preemption": True,
@@ -27,7 +28,7 @@ VALUES = {
 
 
 def yaml(value):
-    return str(value).lower()
+    return "null" if value is None else str(value).lower()
 
 
 @pytest.mark.parametrize("dashed", [False, True])

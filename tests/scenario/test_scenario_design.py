@@ -28,6 +28,7 @@ ACCEPTED = {
     "engine.long_prefill_threshold": 512,
     "engine.policy": "priority",
     "engine.async_scheduling": True,
+    "engine.speculative": {"method": "ngram", "tokens": 3, "acceptance": 0.5},
     "engine.max_prefill_tokens": 4096,
     "engine.priority_preemption": True,
     "engine.capacity_policy": "max-utilization",
@@ -53,7 +54,6 @@ ACCEPTED = {
 }
 
 REFUSED = [
-    ("engine.speculative", {"tokens": 3}),
     ("deployment.pipeline_parallel", 2),
     ("deployment.data_parallel", 2),
     ("deployment.expert_parallel", 8),

@@ -71,7 +71,7 @@ def test_an_alias_overrides_its_own_name_and_the_other_way_round(base, load):
         ({"engin.name": "vllm"}, "engin: unknown key\n  cure: did you mean engine?"),
         ({"engine.max_num_seqs": -3}, "engine.max_num_seqs: -3 is not above 0\n  cure: give more than 0"),
         ({"engine": {"max_num_seqs": -3}}, "engine.max_num_seqs: -3 is not above 0\n  cure: give more than 0"),
-        ({"engine.speculative.tokens": 3}, "engine.speculative: speculative decoding is not built yet"),
+        ({"engine.lora.max_loras": 3}, "engine.lora: LoRA is not built yet"),
         ({"traffic.requests": "5"}, "traffic.requests: '5' is not a whole number"),
         ({"traffic.requests.x": 5}, "traffic.requests: holds no keys in the scenario"),
         ({"model.x": 5}, "model: holds no keys in the scenario"),

@@ -51,6 +51,8 @@ def test_it_takes_the_starter_and_the_examples(repo, accepts, base):
         ('version: "0.33"', "max_num_seqs: 0"),
         ('version: "0.33"', "name: tgi"),
         ("seed: 1", "deployment: {pipeline_parallel: 2}"),
+        ('version: "0.33"', "speculative: {method: ngram, tokens: 3, acceptance: 1.5}"),
+        ('version: "0.33"', "speculative: {method: medusa, tokens: 3, acceptance: 0.5}"),
     ],
 )
 def test_it_refuses_what_loading_refuses(right, wrong, base, accepts):
@@ -118,3 +120,16 @@ def test_the_starters_comments_load_too(load):
 def test_pyyaml_reads_the_starter_alike():
     """No key of the starter depends on YAML 1.2."""
     assert yaml.safe_load(starter_yaml()) == parse_yaml(starter_yaml(), "w.yaml").data
+
+
+@pytest.mark.parametrize(
+    "speculative",
+    [
+        "speculative: {method: ngram, tokens: 3, acceptance: [1, 90 %, 0.5]}",
+        "speculative_config: {method: draft_model, num-speculative-tokens: 3, acceptance: 0.5, model: llama-3.2-1b}",
+    ],
+)
+def test_it_takes_speculation_in_either_s_words(speculative, base, accepts, load):
+    text = base.replace('version: "0.33"', speculative)
+    assert load(text)
+    assert accepts(text)

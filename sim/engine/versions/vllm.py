@@ -47,6 +47,7 @@ V1_SETTINGS = SHARED_SETTINGS | {
     "policy",
     "async_scheduling",
     "reserve_full_prompt",
+    "speculative",
 }
 
 

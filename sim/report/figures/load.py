@@ -46,7 +46,7 @@ def _of_run(requests: pd.DataFrame, steps: pd.DataFrame) -> style.Drawing:
     figure = style.new_figure(9.5, 3.7)
     left, right = figure.subplots(1, 2)
     series = StepSeries.of(steps, _WINDOWS)
-    tokens_per_s = series.rate(series.column("decode_sequences")) if len(steps) else np.zeros(_WINDOWS)
+    tokens_per_s = series.rate(series.column("output_tokens")) if len(steps) else np.zeros(_WINDOWS)
     ttft_s = _window_medians(requests, series.edges_s)
     gap_s = _token_gaps(series)
     _scatter(left, tokens_per_s, ttft_s, "median TTFT", series.middles_s)

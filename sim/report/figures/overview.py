@@ -34,7 +34,7 @@ def overview(summary: Summary, requests: pd.DataFrame, steps: pd.DataFrame) -> s
     x = series.middles_s * unit.per_s
     left, right = (figure.add_subplot(grid[2, column]) for column in (0, 1))
     draw_requests(left, series, x)
-    draw_tokens(right, series, x, "decode_sequences", "decode")
+    draw_tokens(right, series, x, "output_tokens", "output")
     for axes in (left, right):
         style.from_zero(axes, headroom=1.3)
         axes.set_xlabel(f"simulated time ({unit.name})", fontsize=style.TEXT_SIZE)

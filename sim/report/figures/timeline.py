@@ -32,7 +32,7 @@ def timeline(steps: pd.DataFrame, requests: pd.DataFrame, kv_blocks: int | None 
     x = series.middles_s * unit.per_s
     draw_requests(panels[0], series, x)
     _kv(panels[1], series, x, kv_blocks)
-    draw_tokens(panels[2], series, x, "decode_sequences", "decode")
+    draw_tokens(panels[2], series, x, "output_tokens", "output")
     draw_tokens(panels[3], series, x, "prefill_tokens", "prefill")
     _first_tokens(panels[4], requests, unit.per_s)
     _bounds(panels[5], series, x)
@@ -74,7 +74,7 @@ def draw_requests(axes: Axes, series: StepSeries, x: np.ndarray) -> None:
 
 
 def draw_tokens(axes: Axes, series: StepSeries, x: np.ndarray, column: str, name: str) -> None:
-    """Tokens per second of prefill or of decode; on one axis the former would flatten the latter."""
+    """Tokens per second of prefill or of output; on one axis the former would flatten the latter."""
     style.prepare(axes, y_label="tokens/s")
     colour = style.PREFILL if name == "prefill" else style.DECODE
     axes.plot(x, series.rate(series.column(column)), color=colour, linewidth=1.2, label=name)
