@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from sim.cost.attention import AttentionCost
-from sim.cost.curves import Parts, collective, distinct_experts, experts, gemm
+from sim.cost.curves import Parts
 from sim.cost.device import Device
-from sim.cost.dtypes import ACTIVATION_BYTES
 from sim.cost.operators import Operator, total
-from sim.cost.shapes import Gemm, attention_gemms, ffn_gemms
+from sim.cost.terms import Terms
 from sim.hardware import HardwareProfile, HostOverheads
-from sim.models.dtypes import stored_bytes
-from sim.models.spec import Attention, DType, LatentAttention, LinearAttention, ModelSpec, MoeFfn, WeightFormat
+from sim.models.spec import ModelSpec
 from sim.work import DecodeTime, StepTime, StepWork
-
-ELEMENTWISE_PASSES = 5
-"""Reads and writes of a hidden state per layer by norms, residuals and activation functions that do not fuse."""
-QK_NORM_BYTES = 8
-"""Norms over all heads of queries and keys exchange one FP32 sum of squares each, per token (as vLLM does)."""
-SAMPLER_S = 20e-6
-LOGIT_BYTES = 8
-"""A logit is written in 16 bits, read, and turned into FP32 for sampling."""
-ABSTRACT_COLUMNS = 8192
-"""Width an abstract model's weights are taken to have; only calibrated curves look at it."""
 
 
 class RooflineCost:
@@ -46,11 +32,10 @@ class RooflineCost:
         graph_sizes: tuple[int, ...] = (),
     ) -> None:
         self.model = model
-        self._ranks = tensor_parallel
-        self._device = Device(profile, ideal=ideal)
-        self._layers = Counter(model.layers)
-        self._attention = AttentionCost(model, self._device, tensor_parallel, kv_dtype)
-        self._all_reduce = self._device.all_reduce(tensor_parallel) if tensor_parallel > 1 else None
+        device = Device(profile, ideal=ideal)
+        terms = Terms(model, device, tensor_parallel)
+        self._token_terms, self._sampled_terms = terms.of_tokens(), terms.of_sampled()
+        self._attention = AttentionCost(model, device, tensor_parallel, kv_dtype)
         self._graph_sizes = () if ideal else graph_sizes
         self._padded: dict[int, int] = {}
         self._by_tokens: dict[int, Parts] = {}
@@ -107,19 +92,20 @@ class RooflineCost:
         """What depends on the token count alone, and the LM head: both worked out once."""
         table = self._by_tokens.get(tokens)
         if table is None:
-            table = self._by_tokens[tokens] = total(self._token_operators(tokens))
+            table = self._by_tokens[tokens] = total([term(tokens) for term in self._token_terms if tokens])
         head = self._by_sampled.get(sampled)
         if head is None:
-            head = self._by_sampled[sampled] = total(self._head_operators(sampled))
+            head = self._by_sampled[sampled] = total([term(sampled) for term in self._sampled_terms if sampled])
         return table, head
 
     def operators(self, work: StepWork) -> list[Operator]:
         """The operators of a step, in order; their parts sum to the device's time less the engine's gaps."""
         tokens = self._graph_size(work.decode_tokens) if not work.chunks else work.tokens
+        sampled = work.sampled_sequences
         return [
-            *self._token_operators(tokens),
+            *(term(tokens) for term in self._token_terms if tokens),
             *self._attention.operators(work),
-            *self._head_operators(work.sampled_sequences),
+            *(term(sampled) for term in self._sampled_terms if sampled),
         ]
 
     def _graph_size(self, tokens: int) -> int:
@@ -128,97 +114,3 @@ class RooflineCost:
             size = next((size for size in self._graph_sizes if size >= tokens), tokens)
             self._padded[tokens] = size
         return size
-
-    def _token_operators(self, tokens: int) -> list[Operator]:
-        """Everything that depends on the number of tokens alone."""
-        if not tokens:
-            return []
-        model = self.model
-        if model.abstract_parameters is not None:
-            inner = model.abstract_parameters / ABSTRACT_COLUMNS
-            return [
-                self._gemm(
-                    Gemm("weights", ABSTRACT_COLUMNS, inner, model.weights.attention), tokens, 1, weights_only=True
-                )
-            ]
-        operators = [self._elementwise("embedding", 2 * tokens * model.hidden * ACTIVATION_BYTES, 1)]
-        for layer, count in self._layers.items():
-            weights = layer.weights or model.weights
-            reduces = 0
-            if layer.attention is not None:
-                gemms = attention_gemms(layer.attention, weights, model.hidden, self._ranks)
-                operators += [self._gemm(shape, tokens, count) for shape in gemms]
-                reduces += 1
-                if self._all_reduce is not None and _norms_full_qk(layer.attention):
-                    operators.append(self._reduce(tokens * QK_NORM_BYTES, count))
-            if layer.ffn is not None:
-                gemms = ffn_gemms(layer.ffn, weights, model.hidden, self._ranks)
-                operators += [self._gemm(shape, tokens, count) for shape in gemms]
-                reduces += 1
-                if isinstance(layer.ffn, MoeFfn):
-                    operators.append(self._experts(layer.ffn, weights, tokens, count))
-            passes = (
-                ELEMENTWISE_PASSES if layer.attention is not None and layer.ffn is not None else ELEMENTWISE_PASSES / 2
-            )
-            moved = passes * tokens * model.hidden * ACTIVATION_BYTES
-            operators.append(self._elementwise("norms and activations", moved, count))
-            if self._all_reduce is not None:
-                operators.append(self._reduce(tokens * model.hidden * ACTIVATION_BYTES, reduces * count))
-        return operators
-
-    def _head_operators(self, sampled: int) -> list[Operator]:
-        """LM head and sampling, on the rows that sample."""
-        model = self.model
-        if not sampled or model.abstract_parameters is not None:
-            return []
-        columns = model.vocabulary / self._ranks
-        head = self._gemm(Gemm("lm head", columns, model.hidden, model.weights.lm_head), sampled, 1)
-        if self._device.ideal:
-            return [head]
-        sampler = self._elementwise("sampler", sampled * model.vocabulary * LOGIT_BYTES, 1)
-        launched = sampler.parts.plus(Parts(0.0, 0.0, 0.0, SAMPLER_S))
-        return [head, Operator("sampler", 1, 0.0, sampler.hbm_bytes, launched, sampler.dtype)]
-
-    def _gemm(self, shape: Gemm, tokens: int, count: int, *, weights_only: bool = False) -> Operator:
-        peak, dtype = self._device.peak(shape.dtype)
-        elements = shape.columns * shape.inner
-        hbm_bytes = self._stored(elements, shape.dtype)
-        if not weights_only:
-            hbm_bytes += tokens * (shape.columns + shape.inner) * ACTIVATION_BYTES
-        curve = self._device.gemm(shape.dtype)
-        parts = gemm(curve, tokens, shape.columns, shape.inner, hbm_bytes, peak, self._device.bandwidth)
-        return Operator(shape.name, count, 2 * elements * tokens * count, hbm_bytes * count, parts.times(count), dtype)
-
-    def _stored(self, elements: float, dtype: DType) -> float:
-        weights = self.model.weights
-        return stored_bytes(elements, dtype, weights.scale_block, zero_points=weights.zero_points)
-
-    def _experts(self, ffn: MoeFfn, weights: WeightFormat, tokens: int, count: int) -> Operator:
-        peak, dtype = self._device.peak(weights.experts)
-        curve = self._device.moe(weights.experts)
-        distinct = distinct_experts(ffn.experts, ffn.experts_per_token, tokens * curve.skew)
-        share = ffn.expert_parameters / self._ranks
-        routed = tokens * ffn.experts_per_token
-        width = 2 * self.model.hidden + ffn.matrices * ffn.expert_intermediate / self._ranks
-        read_bytes, moved_bytes = distinct * self._stored(share, weights.experts), routed * width * ACTIVATION_BYTES
-        hbm_bytes = read_bytes + moved_bytes
-        bandwidth = self._device.bandwidth
-        if self._device.ideal:
-            parts = experts(curve, routed, distinct, 2 * share, hbm_bytes, peak, bandwidth)
-        else:  # gathering, activation and weighted sum are kernels of their own, beside the grouped products
-            moved = Parts(0.0, moved_bytes / self._device.elementwise_bandwidth, 0.0, 0.0)
-            parts = experts(curve, routed, distinct, 2 * share, read_bytes, peak, bandwidth).plus(moved)
-        return Operator("experts", count, 2 * share * routed * count, hbm_bytes * count, parts.times(count), dtype)
-
-    def _elementwise(self, name: str, hbm_bytes: float, count: int) -> Operator:
-        parts = Parts(0.0, hbm_bytes / self._device.elementwise_bandwidth, 0.0, 0.0)
-        return Operator(name, count, 0.0, hbm_bytes * count, parts.times(count), self.model.activation_dtype)
-
-    def _reduce(self, message_bytes: float, count: int) -> Operator:
-        assert self._all_reduce is not None
-        parts = collective(self._all_reduce, message_bytes)
-        return Operator("all-reduce", count, 0.0, 0.0, parts.times(count), self.model.activation_dtype)
-
-
-def _norms_full_qk(attention: Attention | LatentAttention | LinearAttention) -> bool:
-    return isinstance(attention, Attention) and attention.norms_full_qk
