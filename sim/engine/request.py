@@ -61,6 +61,7 @@ class Request:
         "register_at",
         "registered_blocks",
         "request_id",
+        "sent_tokens",
         "serial",
         "status",
         "visit_at",
@@ -91,6 +92,8 @@ class Request:
         """Pieces the prompt is made of, for prefix caching; None is one private segment."""
         self.status = Status.WAITING
         self.known_tokens = prompt_tokens
+        self.sent_tokens = 0
+        """Tokens its client knows, where its engine has dropped some of them and samples them anew."""
         self.computed_tokens = 0
         self.placeholders = 0
         """Tokens scheduled whose value is still in flight (asynchronous scheduling)."""
@@ -133,8 +136,8 @@ class Request:
 
     @property
     def emitted_tokens(self) -> int:
-        """Output tokens sampled so far."""
-        return self.known_tokens - self.prompt_tokens
+        """Output tokens sampled so far, each counted once."""
+        return max(self.known_tokens, self.sent_tokens) - self.prompt_tokens
 
     @property
     def ended(self) -> bool:

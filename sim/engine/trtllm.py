@@ -5,7 +5,11 @@ its prompt and longest answer can be reserved beside everyone else's, so nothing
 asks for the next step's blocks only, and pauses the request that began last when they run out. The micro-batch
 scheduler then gives one token to each request that generates and shares the rest of the token budget among contexts.
 
-Read from ``capacityScheduler.cpp``, ``microBatchScheduler.cpp`` and the KV cache manager. One block table for all
+A paused request returns with its answer so far as part of its context. Without chunks a context must fit one step: what
+exceeds ``max_batched_tokens`` is dropped and generated again, and the client gets no token twice.
+
+Read from ``capacityScheduler.cpp``, ``microBatchScheduler.cpp``, the KV cache manager and, for pauses,
+``llmRequest.h`` and ``trtGptModel.h``. One block table for all
 layers; full blocks are reused, not parts of them; no speculation, no beams, no pipeline parallelism.
 """
 
@@ -92,7 +96,12 @@ class TrtLlm(IterationEngine):
         for request in plan.sampled:
             if request.status is Status.RUNNING and request.known_tokens == request.register_at:
                 self.cache.store(request)
-        return super().complete(plan)
+        outcome = super().complete(plan)
+        emitted = [request for request in outcome.emitted if request.known_tokens > request.sent_tokens]
+        for request in outcome.emitted:
+            if request.status is Status.PREEMPTED:
+                self._drop_excess(request)
+        return Outcome(emitted, outcome.finished)
 
     def _candidate(self, request: Request, reused: dict[Request, list[Block]]) -> Candidate:
         if request.status is Status.RUNNING:
@@ -123,7 +132,16 @@ class TrtLlm(IterationEngine):
         self.running.remove(request)
         request.status = Status.PREEMPTED
         request.computed_tokens = 0
+        if not request.placeholders:
+            self._drop_excess(request)
         self._queue(request)
+
+    def _drop_excess(self, request: Request) -> None:
+        """Of a paused request whose last token has arrived: its next context must fit a step."""
+        longest = max(self.settings.max_batched_tokens, request.prompt_tokens)
+        if not self.settings.chunked_prefill and request.known_tokens > longest:
+            request.sent_tokens = max(request.sent_tokens, request.known_tokens)
+            request.known_tokens = longest
 
     def _release(self, request: Request) -> None:
         self.cache.release(request)

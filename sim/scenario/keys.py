@@ -104,7 +104,6 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
 
 _FORMATS = (
     "burstgpt",
-    "mooncake",
     "mooncake-delta",
     "agentic-mooncake",
     "weka",

@@ -212,8 +212,9 @@ class Trace(Spec):
     process: Literal["trace"]
     path: str
     """CSV, JSONL or Parquet file, seen from the scenario's folder."""
-    format: Literal["auto", "azure", "table"] = "auto"
-    """auto tells by the columns."""
+    format: Literal["auto", "azure", "mooncake", "table"] = "auto"
+    """auto tells by the columns. mooncake: JSONL of timestamp (ms), input_length, output_length and hash_ids, one per
+    512 tokens of the prompt; prompts that begin with the same ids share these tokens, for prefix caching."""
     time_scale: Annotated[float, Field(gt=0), REAL] = 1.0
     max_concurrency: Concurrency | None = None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +23,8 @@ class Block(NamedTuple):
     prompt_tokens: Integers | None = None
     output_tokens: Integers | None = None
     priority: Integers | None = None
+    hash_ids: Sequence[array[int]] | None = None
+    """Ids of each prompt's blocks (``mooncake.py``), packed: they become pieces one request at a time."""
 
 
 class Source(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from datetime import UTC, datetime, timedelta
 
 from sim.scenario.specs import MOST_TOKENS
@@ -54,6 +55,26 @@ def read_clock_ns(cell: object) -> int:
     except ValueError as error:
         raise ValueError(f"{text!r} is no time: {error}") from None
     return ((at - _EPOCH) // _SECOND) * 1_000_000_000 + int((fraction or "").ljust(9, "0"))
+
+
+def read_clock_ms(cell: object) -> int:
+    """A time in milliseconds of some clock, in nanoseconds; exact to the microsecond."""
+    value = _number(cell)
+    if not abs(value) <= MOST_SECONDS * 1000:  # nan neither
+        raise ValueError(f"{_shown(cell)} is no time in milliseconds")
+    return round(value * 1000) * 1000
+
+
+def read_hash_ids(cell: object) -> array[int]:
+    """Ids of a prompt's blocks, in order: whole numbers of 63 bits at most, packed."""
+    if cell is None:
+        raise ValueError("the cell is empty")
+    if not isinstance(cell, list) or any(type(value) is not int for value in cell):
+        raise ValueError(f"{_shown(cell)} is no list of whole numbers")
+    try:
+        return array("q", cell)
+    except OverflowError:
+        raise ValueError(f"{_shown(cell)} has an id of more than 63 bits") from None
 
 
 def _bounded_seconds(cell: object) -> float:

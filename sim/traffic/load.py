@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -13,13 +14,14 @@ import numpy as np
 from sim.engine.request import Piece
 from sim.scenario import specs
 from sim.scenario.faults import check
+from sim.traffic import mooncake
 from sim.traffic.arrivals import Block, Integers, Source, build_process
 from sim.traffic.lengths import Draw, build_lengths
 from sim.traffic.streams import generator
 from sim.traffic.traces import Trace, TraceSource, open_trace
 
 BLOCK_REQUESTS = 8192
-COLUMNS = frozenset({"prompt_tokens", "output_tokens", "priority"})
+COLUMNS = frozenset({"prompt_tokens", "output_tokens", "priority", "hash_ids"})
 STREAMS = ("prompt_tokens", "output_tokens", "shared_prefix", "priority")
 
 
@@ -40,7 +42,7 @@ class Traffic:
 
     A quantity has its own random stream, and the n-th request takes the n-th value of each: more requests, or another
     distribution of one quantity, leave all else as it was. What the scenario says of lengths and priorities goes
-    before what a trace says.
+    before what a trace says; with other prompt lengths, what a trace says its prompts share is void.
     """
 
     def __init__(
@@ -104,6 +106,8 @@ class Traffic:
         if not isinstance(self._spec.arrivals, specs.Trace):
             return None
         stated = self._lengths.keys() | ({"priority"} if self._spec.priorities else set())
+        if "prompt_tokens" in stated:
+            stated |= {"hash_ids"}
         return open_trace(self._spec.arrivals, base_dir, frozenset(COLUMNS - stated))
 
     def _source(self) -> Source:
@@ -134,7 +138,7 @@ class Draws:
             output = np.minimum(output, self._cap)
         outputs = output.tolist()
         index = range(first, first + count)
-        prompts, prompt = self._prompts(own, index)
+        prompts, prompt = self._prompts(own, block.hash_ids, index)
         fields = zip(
             index,
             block.time_s[:count].tolist(),
@@ -154,17 +158,25 @@ class Draws:
         assert column is not None, f"a trace without {name} has been refused"
         return column[:count]
 
-    def _prompts(self, own: Integers, index: range) -> tuple[list[int], Iterable[tuple[Piece, ...] | None]]:
+    def _prompts(
+        self, own: Integers, hash_ids: Sequence[array[int]] | None, index: range
+    ) -> tuple[list[int], Iterable[tuple[Piece, ...] | None]]:
         """Prompt lengths, and the pieces of each prompt where some are shared."""
-        if self._shared is None:
+        if self._shared is None and hash_ids is None:
             return own.tolist(), repeat(None)
+        names = (f"p:{i}" for i in index)
+        pieces: Iterable[tuple[Piece, ...]]
+        if hash_ids is None:
+            pieces = (((name, tokens),) for name, tokens in zip(names, own.tolist(), strict=True))
+        else:
+            pieces = map(mooncake.pieces, own.tolist(), hash_ids, names)  # a duration may end the block early
+        if self._shared is None:
+            return own.tolist(), pieces
         tokens = self._shared.tokens
         groups = self._generators["shared_prefix"].integers(self._shared.groups, size=len(own)).tolist()
-        pieces = (
-            ((f"shared:{group}", tokens), (f"p:{i}", private))
-            for group, i, private in zip(groups, index, own.tolist(), strict=True)
+        return (own + tokens).tolist(), (
+            ((f"shared:{group}", tokens), *rest) for group, rest in zip(groups, pieces, strict=True)
         )
-        return (own + tokens).tolist(), pieces
 
     def _priority(self, column: Integers | None, count: int) -> Iterable[int]:
         if len(self._priorities):

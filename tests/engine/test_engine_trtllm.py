@@ -129,6 +129,22 @@ def test_a_request_pauses_itself_when_it_is_the_last(trtllm):
     assert [log.preempted for log in logs] == [[], [], ["b"], []]
 
 
+def test_without_chunks_what_a_step_cannot_take_is_generated_again(trtllm):
+    """Budget 8, 5 blocks. In the sixth step b's ninth token finds no block, and a ends. b returns with 8 of its 5 + 4
+    tokens, samples the ninth once more, which its client has, and goes on to the end.
+    """
+    w = trtllm(5, max_batched_tokens=8, chunked_prefill=False, **MAX_UTILIZATION)
+    w.add("a", 7, 6)
+    b = w.add("b", 5, 6)
+    logs = w.steps(6)
+    assert [log.scheduled for log in logs] == [{"a": 7}, {"b": 5, "a": 1}, *[{"b": 1, "a": 1}] * 3, {"a": 1}]
+    assert (logs[5].preempted, b.known_tokens, b.emitted_tokens) == (["b"], 8, 4)
+    logs = w.steps(3)
+    assert [log.scheduled for log in logs] == [{"b": 8}, {"b": 1}, {"b": 1}]
+    assert [log.emitted for log in logs] == [[], ["b"], ["b"]]
+    assert (b.status, b.emitted_tokens, w.engine.kv_blocks_used) == (Status.FINISHED, 6, 0)
+
+
 def test_the_answer_so_far_is_chunked_like_a_prompt(trtllm):
     """Budget 8: b begins in the second step. a's thirteenth token, in the seventh, finds no block: b is paused with
     7 + 5 tokens known. a ends with its twelfth step, and b computes them as 8 and 4.
@@ -364,6 +380,19 @@ def test_a_paused_request_still_receives_the_token_in_flight(trtllm):
     log = w.step()
     assert (log.preempted, log.scheduled, log.emitted) == (["b"], {"a": 1}, ["a", "b"])
     assert next(step["b"] for step in w.scheduled(6) if "b" in step) == 9
+
+
+def test_a_token_in_flight_reaches_the_client_before_it_is_dropped(trtllm):
+    """Budget 8, 5 blocks; b's ninth token, in flight at its pause, is b's fourth: b returns with 8 of 9 tokens."""
+    w = trtllm(5, max_batched_tokens=8, chunked_prefill=False, async_scheduling=True, **MAX_UTILIZATION)
+    w.add("a", 7, 6)
+    b = w.add("b", 5, 6)
+    logs = w.steps(6)
+    assert (logs[5].preempted, logs[5].emitted) == (["b"], ["a", "b"])
+    assert (b.known_tokens, b.sent_tokens, b.emitted_tokens) == (8, 9, 4)
+    logs += w.drain()
+    assert [log.scheduled["b"] for log in logs[6:] if "b" in log.scheduled] == [8, 1, 1]
+    assert sum(log.emitted.count("b") for log in logs) == b.emitted_tokens == 6
 
 
 def test_a_paused_request_may_end_while_it_waits(trtllm):

@@ -40,7 +40,9 @@ ENGINES = st.fixed_dictionaries(
 
 def play(trtllm, engine, load, check=lambda *_: None):
     """Run a load to its end; returns the world, its logs and its requests."""
-    budget = engine["max_batched_tokens"] if engine["chunked_prefill"] else LONGEST
+    budget = engine["max_batched_tokens"]
+    if not engine["chunked_prefill"]:
+        budget = max(budget, *(sum(tokens for _, tokens in prompt) for _, prompt, _, _ in load))
     w = trtllm(**{**engine, "max_batched_tokens": budget})
     arrivals = list(load)
     requests, logs = {}, []

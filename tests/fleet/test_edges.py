@@ -74,7 +74,7 @@ def test_a_relative_path_in_an_override_is_seen_from_here(repo, tmp_path, monkey
     assert len(sim.run(repo / "workloads/azure.yaml", overrides=changes).requests) == 2
 
 
-@pytest.mark.parametrize("name", ["chat", "azure", "lessons/linear"])
+@pytest.mark.parametrize("name", ["chat", "azure", "mooncake", "lessons/linear"])
 def test_examples_run_by_name(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert sim.run(name, overrides={"traffic.requests": 5} if name != "lessons/linear" else {}).summary["requests"]

@@ -68,7 +68,7 @@ REFUSED = [
     *[
         ("traffic.arrivals", {"process": "trace", "path": "w.yaml", "format": name})
         for name in (
-            "burstgpt", "mooncake", "mooncake-delta", "agentic-mooncake", "weka", "ragpulse", "servegen", "sharegpt",
+            "burstgpt", "mooncake-delta", "agentic-mooncake", "weka", "ragpulse", "servegen", "sharegpt",
             "llmservingsim",
         )
     ],
@@ -99,6 +99,7 @@ def test_what_the_design_names_is_accepted(path, base, load):
         ("constant", {"rate": 3}),
         ("burst", {}),
         ("trace", {"path": "w.yaml", "format": "azure", "time_scale": 0.5}),
+        ("trace", {"path": "w.yaml", "format": "mooncake"}),
         ("trace", {"path": "w.yaml", "format": "table"}),
         ("trace", {"path": "w.yaml", "format": "auto"}),
     ],

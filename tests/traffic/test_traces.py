@@ -267,7 +267,7 @@ def test_a_bad_line_is_refused_with_its_number(write, text, line, complaint):
         ),
         ("arrival_s,output_tokens\n0,10\n", "t.csv", r"no column prompt_tokens(.|\n)*input_tokens"),
         ("arrival_s;prompt_tokens;output_tokens\n0;1;1\n", "t.csv", "no column arrival_s"),
-        ('{"timestamp": 0, "input_length": 1, "output_length": 1, "hash_ids": [0]}\n', "t.jsonl", "Mooncake"),
+        ('{"arrival_s": 0, "prompt_tokens": 1, "output_tokens": 1, "hash_ids": [0]}\n', "t.jsonl", "Mooncake"),
         ("no parquet", "t.parquet", "no Parquet file"),
         ("[1, 2]\n", "t.jsonl", "t.jsonl:1: this line is no JSON object"),
         ("[" * 100_000 + "\n", "t.jsonl", "t.jsonl:1: this line is no JSON object"),
