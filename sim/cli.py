@@ -130,10 +130,12 @@ def sweep(
 
 @app.command()
 def conform(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recorded engine traces, or folders of them.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Engine traces, step logs, or folders of them.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Replay recorded engine traces: 0 if every step is equal, 1 at a difference, 2 if a file cannot be replayed."""
+    """Replay engine traces and step logs. Exits 0 if equal, 1 at a difference, 2 if a file cannot be replayed."""
     from sim.study.conform import conform as replay
 
     report = replay(files)

@@ -53,6 +53,8 @@ def _trace(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or "it is not JSON"
         raise UnsupportedTrace(f"{reason}\n  cure: name a recorded trace, as sim/engine/conform.py tells") from error
+    if isinstance(trace, dict) and trace.get("steps") == []:
+        raise UnsupportedTrace("it has no steps\n  cure: name a trace that recorded some")
     return trace
 
 

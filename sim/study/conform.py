@@ -1,14 +1,16 @@
-"""Many recorded engine traces against the scheduler that ``sim run`` uses."""
+"""Many recorded engine traces and live step logs against the scheduler, and the loop, that ``sim run`` uses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sim.engine.conform import Difference, UnsupportedTrace, replay_file
 from sim.errors import RidgelineError
+from sim.fleet.step_log import is_step_log, read_step_log
+from sim.fleet.step_replay import replay_log
 
 EQUAL, DIFFERENT, UNREADABLE = 0, 1, 2
 Verdict = Difference | UnsupportedTrace | None
@@ -20,6 +22,8 @@ class Conformance:
     """The verdict of each file."""
 
     files: tuple[tuple[Path, Verdict], ...]
+    assumed: Mapping[Path, Mapping[str, str]] = field(default_factory=dict)
+    """What a step log does not say."""
 
     @property
     def status(self) -> int:
@@ -29,29 +33,57 @@ class Conformance:
         return DIFFERENT if any(verdict is not None for _, verdict in self.files) else EQUAL
 
     def lines(self) -> list[str]:
-        """A line per file, and a count."""
-        equal = sum(verdict is None for _, verdict in self.files)
-        return [*(_said(path, verdict) for path, verdict in self.files), f"{equal} of {len(self.files)} equal"]
+        """A line per file, with what was assumed of it, and a count."""
+        said: list[str] = []
+        for path, verdict in self.files:
+            said.append(_said(path, verdict))
+            said += [
+                f"  assumed: {name} {value}, which the log does not say" for name, value in self._assumed(path).items()
+            ]
+        return [*said, f"{sum(verdict is None for _, verdict in self.files)} of {len(self.files)} equal"]
 
     def as_json(self) -> dict[str, Any]:
-        """``{"equal": n, "files": [{"file", "status", ...}]}``; a difference has step, field, recorded and replayed."""
+        """``{"equal": n, "files": [{"file", "status", ...}]}``; a difference has step, field, recorded and replayed.
+
+        What was assumed of a step log is in its ``assumed``.
+        """
         return {
             "equal": sum(verdict is None for _, verdict in self.files),
-            "files": [{"file": str(path), **_entry(verdict)} for path, verdict in self.files],
+            "files": [
+                {"file": str(path), **_entry(verdict), **self._assumed_entry(path)} for path, verdict in self.files
+            ],
         }
+
+    def _assumed(self, path: Path) -> Mapping[str, str]:
+        return self.assumed.get(path, {})
+
+    def _assumed_entry(self, path: Path) -> dict[str, Any]:
+        return {"assumed": dict(self._assumed(path))} if self._assumed(path) else {}
 
 
 def conform(paths: Sequence[Path]) -> Conformance:
-    """Replay files, and every .json file of folders. Raises RidgelineError where there is none."""
-    files = [file for path in paths for file in (sorted(path.rglob("*.json")) if path.is_dir() else [path])]
+    """Replay files, and all of folders that are called .json or .jsonl: none is skipped in silence, so one that is
+    neither trace nor log has the status of a file that cannot be replayed. Raises RidgelineError where there is none.
+    """
+    files = [file for path in paths for file in (_files(path) if path.is_dir() else [path])]
     if not files:
-        raise RidgelineError("no trace is in these folders\n  cure: name .json files of recorded steps")
-    return Conformance(tuple((file, _verdict(file)) for file in files))
+        raise RidgelineError("no trace is in these folders\n  cure: name .json or .jsonl files of recorded steps")
+    assumed: dict[Path, Mapping[str, str]] = {}
+    return Conformance(tuple((file, _verdict(file, assumed)) for file in files), assumed)
 
 
-def _verdict(file: Path) -> Verdict:
+def _files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.suffix in {".json", ".jsonl"})
+
+
+def _verdict(file: Path, assumed: dict[Path, Mapping[str, str]]) -> Verdict:
+    """A file is a step log by what is in it, not by its name."""
     try:
-        return replay_file(file)
+        if not is_step_log(file):
+            return replay_file(file)
+        log = read_step_log(file)
+        assumed[file] = log.assumed
+        return replay_log(log)
     except UnsupportedTrace as error:
         return error
 

@@ -82,9 +82,10 @@ def test_a_difference_is_named_with_both_values(tmp_path, number, field, value):
         "{}",
         "[1]",
         '{"vllm_version": "0.32.0"}',
+        json.dumps({**trace(), "requests": [], "steps": []}),
         json.dumps({**trace(), "config": {**CONFIG, "speculative": {"k": 3}}}),
     ],
-    ids=["empty", "no-keys", "list", "cut", "speculative"],
+    ids=["empty", "no-keys", "list", "cut", "no-steps", "speculative"],
 )
 def test_what_cannot_be_replayed_exits_2_never_0(tmp_path, content):
     (tmp_path / "good.json").write_text(json.dumps(trace()))
@@ -97,6 +98,32 @@ def test_what_cannot_be_replayed_exits_2_never_0(tmp_path, content):
 
 def test_a_missing_file_exits_2(tmp_path):
     assert conform(tmp_path / "none.json").returncode == 2
+
+
+def test_the_scenarios_worked_out_by_hand_are_equal(repo):
+    """Blocks of 4 (2 in the last one); the numbers were worked out on paper from the rules of vLLM 0.32.
+
+    preemption: 4 blocks. Prompts of 7 fill two each; in step 2 ``a`` needs a third for its 9th token, so ``b``, last of
+    the running list, gives its two back (2 - 1 = 1 free), and nothing is admitted in that step. ``b`` comes back in
+    step 3 with 7 + 1 = 8 known tokens to recompute, in 2 blocks.
+
+    prefix_hit: 9 blocks. ``a`` leaves two full blocks of the segment ``s``; ``b`` hits 8 of its 10 tokens and computes
+    2; ``c`` is those 8 tokens and no more, and hits 4, for the last token is always computed.
+
+    priority: 4 blocks. ``low`` (5 tokens, then one a step) and ``high`` (7) hold two each. In step 3 ``low`` has had
+    its turn when ``high`` needs a third block: the less important one loses its turn and its blocks. ``high`` ends
+    there (7 + 3 tokens), and ``low`` recomputes 5 + 3 = 8 and samples its last.
+
+    async: 9 blocks. The token sampled in step 0 is in flight when step 1 decodes it, in a third block (9 - 3 = 6 free);
+    step 0 is updated after that. In step 2 nothing may be scheduled (8 + 2 tokens are all in flight), and the update of
+    step 1 ends the request.
+
+    window: 7 blocks of 2, a window of 4. After n computed tokens the blocks wholly below n - 3 are given back before
+    the next is taken: block 0 at 6 tokens (3 held), block 1 at 7 (2 held, for the 8th token needs no new one); at 8
+    none, and a new one (3 held).
+    """
+    done = conform(repo / "tests/study/recorded")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "5 of 5 equal"), done.stdout
 
 
 def test_recordings_of_the_real_engine_are_equal(shared):
