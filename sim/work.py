@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 Bound = Literal["compute", "memory", "communication", "host"]
@@ -20,8 +19,7 @@ class PrefillChunk(NamedTuple):
     """Tokens of the request already in the KV cache before this chunk."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepWork:
+class StepWork(NamedTuple):
     """Everything a cost model may know about one engine step of one replica.
 
     A decode is a sequence that gets its newest token, and with speculation the drafts after it, and samples; everything
@@ -41,7 +39,7 @@ class StepWork:
 
     @property
     def prefill_tokens(self) -> int:
-        return sum(chunk.tokens for chunk in self.chunks)
+        return sum([chunk[0] for chunk in self.chunks])
 
     @property
     def decode_tokens(self) -> int:

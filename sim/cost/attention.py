@@ -27,10 +27,38 @@ class AttentionCost:
         )
         shapes = Counter(layer.attention for layer in model.layers if layer.attention is not None)
         self._kinds = [(_kind(shape, use), count) for shape, count in shapes.items()]
+        self._mixed = device.mixed_step_decode
+        self._by_decodes: dict[int, DecodeTime | None] = {}
         self._dtype = device.peak(model.activation_dtype)[1]
 
     def parts(self, work: StepWork) -> Parts:
-        """Summed over layers: what the operators sum to, without making them."""
+        """Summed over layers: what the operators sum to, without making them.
+
+        Decodes without drafts are taken from their rates, as in ``decode_time``.
+        """
+        decodes = work.decode_sequences
+        linear = self._decodes(decodes) if work.chunks and decodes and not work.draft_tokens else None
+        if linear is None:
+            return self._kind_by_kind(work)
+        time = linear.at(work.decode_context_tokens, work.decode_window_tokens)
+        compute, memory, launch = time[1] * self._mixed, time[2] * self._mixed, time[4]
+        for kind, count in self._kinds:
+            spent = kind.prefill_parts(work)
+            compute += spent[0] * count
+            memory += spent[1] * count
+            launch += spent[3] * count
+        return tuple.__new__(Parts, (compute, memory, 0.0, launch))
+
+    def _decodes(self, sequences: int) -> DecodeTime | None:
+        """Of the kinds whose decodes are an operator of their own; worked out once for each number of sequences."""
+        try:
+            return self._by_decodes[sequences]
+        except KeyError:
+            decoding = [(kind, count) for kind, count in self._kinds if kind.decodes]
+            time = self._by_decodes[sequences] = self._linear(decoding, sequences)
+            return time
+
+    def _kind_by_kind(self, work: StepWork) -> Parts:
         compute = memory = communication = launch = 0.0
         chunks, decodes = work.chunks, work.decode_sequences
         for kind, count in self._kinds:
@@ -50,9 +78,12 @@ class AttentionCost:
 
     def decode_time(self, sequences: int) -> DecodeTime | None:
         """Of steps that only decode; None where a kind's time is not linear in its contexts."""
+        return self._linear(self._kinds, sequences)
+
+    def _linear(self, kinds: list[tuple[Kind, int]], sequences: int) -> DecodeTime | None:
         constant = Parts(0.0, 0.0, 0.0, 0.0)
         rates = dict.fromkeys((None, *range(len(self._windows))), (0.0, 0.0))
-        for kind, count in self._kinds:
+        for kind, count in kinds:
             linear = kind.decode_rates(sequences)
             if linear is None:
                 return None

@@ -119,21 +119,15 @@ class _Softmax:
         compute = memory = 0.0
         for chunk in chunks:
             flops, moved = self._chunk_work(chunk)
+            length = chunk[0] + chunk[1]
             spent = prefill_attention(
-                curve,
-                len(chunks),
-                self._heads,
-                chunk.tokens + chunk.context_tokens,
-                flops,
-                moved,
-                self._peak,
-                self._bandwidth,
+                curve, len(chunks), self._heads, length, flops, moved, self._peak, self._bandwidth
             )
-            compute += spent.compute_s
-            memory += spent.memory_s
+            compute += spent[0]
+            memory += spent[1]
             if self._prepare_flops:
                 compute += self._prepare_flops * self._prepared(chunk) / (self._prepare_peak * curve.compute)
-        return Parts(compute, memory, 0.0, curve.launch_s)
+        return tuple.__new__(Parts, (compute, memory, 0.0, curve.launch_s))
 
     def prefill_work(self, work: StepWork) -> tuple[float, float]:
         """Attention over each chunk's causal area, and what has to be computed first."""

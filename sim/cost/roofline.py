@@ -58,14 +58,15 @@ class RooflineCost:
                 return time.at(work.decode_context_tokens, work.decode_window_tokens)
         tokens = work.tokens if chunks else self._graph_size(work.decode_tokens)
         table, head = self._tables(tokens, work.sampled_sequences)
-        attention = self._attention.parts(work)
-        return StepTime(
-            self._step_s + self._sequence_s * (decodes + len(chunks)) + (self._prefill_s if chunks else 0.0),
-            table.compute_s + head.compute_s + attention.compute_s,
-            table.memory_s + head.memory_s + attention.memory_s,
-            table.communication_s + head.communication_s + attention.communication_s,
-            table.launch_s + head.launch_s + attention.launch_s + self._gap_s,
+        host_s = self._step_s + self._sequence_s * (decodes + len(chunks)) + (self._prefill_s if chunks else 0.0)
+        compute_s, memory_s, communication_s, launch_s = self._attention.parts(work)
+        device = (
+            table[0] + head[0] + compute_s,
+            table[1] + head[1] + memory_s,
+            table[2] + head[2] + communication_s,
+            table[3] + head[3] + launch_s + self._gap_s,
         )
+        return tuple.__new__(StepTime, (host_s, *device))
 
     def decode_time(self, sequences: int) -> DecodeTime | None:
         """Tabulated by their number; None where an indexer picks the tokens to attend to."""

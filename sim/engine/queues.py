@@ -25,37 +25,22 @@ class WaitingQueue(Protocol):
 
     def head(self) -> Request: ...
 
-    def pop(self) -> Request: ...
+    def take(self) -> Request:
+        """Remove and return the head."""
+        ...
 
     def remove(self, request: Request) -> None: ...
 
 
-class FcfsQueue:
+class FcfsQueue(deque[Request]):
     """First come, first served; what is put back goes to the front."""
 
-    def __init__(self) -> None:
-        self._queue: deque[Request] = deque()
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self._queue)
-
-    def add(self, request: Request) -> None:
-        self._queue.append(request)
-
-    def put_back(self, request: Request) -> None:
-        self._queue.appendleft(request)
+    add = deque.append
+    put_back = deque.appendleft
+    take = deque.popleft
 
     def head(self) -> Request:
-        return self._queue[0]
-
-    def pop(self) -> Request:
-        return self._queue.popleft()
-
-    def remove(self, request: Request) -> None:
-        self._queue.remove(request)
+        return self[0]
 
 
 class PriorityQueue:
@@ -78,7 +63,7 @@ class PriorityQueue:
     def head(self) -> Request:
         return self._heap[0][2]
 
-    def pop(self) -> Request:
+    def take(self) -> Request:
         return heapq.heappop(self._heap)[2]
 
     def remove(self, request: Request) -> None:

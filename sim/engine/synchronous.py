@@ -121,7 +121,7 @@ class SynchronousEngine(ABC):
 
     def _start(self, step: Step, request: Request, hit_tokens: int) -> None:
         """The head of the queue is admitted, with ``hit_tokens`` of it cached."""
-        self.waiting.pop()
+        self.waiting.take()
         resumed = request.status is Status.PREEMPTED
         if self.settings.prefix_caching and not resumed:
             self.prefix_queries += request.known_tokens

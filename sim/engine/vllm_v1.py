@@ -242,12 +242,12 @@ class VllmV1:
             if tokens > step.budget - extra and not self.settings.chunked_prefill:
                 if not self._rules.unfitting_prompt_is_set_aside:
                     break
-                set_aside.append(waiting.pop())
+                set_aside.append(waiting.take())
                 continue
             tokens = min(tokens, step.budget - extra)
             if not self.cache.admit(request, hit, tokens, others_running=bool(self.running)):
                 break
-            waiting.pop()
+            waiting.take()
             self._start(step, request, tokens, hit.tokens)
         for request in reversed(set_aside):
             waiting.put_back(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from operator import add
 
 from sim.work import PrefillChunk, StepWork
@@ -22,10 +23,14 @@ def step_work(
 
     Further decodes may be given as sums: their ``sequences``, ``context_tokens`` and ``window_tokens``.
     """
-    contexts, decodes = sum(decode_contexts), len(decode_contexts) + sequences
-    inside = tuple(
-        contexts - sum([context - window for context in decode_contexts if context > window]) for window in windows
-    )
-    if window_tokens:
-        inside = tuple(map(add, inside, window_tokens))
-    return StepWork(tuple(chunks), decodes, contexts + context_tokens, inside, sampled, draft_tokens)
+    inside = window_tokens
+    if decode_contexts:
+        inside = tuple([sum(map(min, decode_contexts, repeat(window))) for window in windows])
+        sequences += len(decode_contexts)
+        context_tokens += sum(decode_contexts)
+        if window_tokens:
+            inside = tuple(map(add, inside, window_tokens))
+    elif windows and not window_tokens:
+        inside = (0,) * len(windows)
+    work = (tuple(chunks), sequences, context_tokens, inside, sampled, draft_tokens)
+    return tuple.__new__(StepWork, work)

