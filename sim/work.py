@@ -102,10 +102,11 @@ class DecodeTime(NamedTuple):
         """One such step."""
         compute_s = self.compute_s + self.compute_s_per_token * context_tokens
         memory_s = self.memory_s + self.memory_s_per_token * context_tokens
-        for (compute_per_token, memory_per_token), tokens in zip(self.windows, window_tokens, strict=False):
-            compute_s += compute_per_token * tokens
-            memory_s += memory_per_token * tokens
-        return StepTime(self.host_s, compute_s, memory_s, self.communication_s, self.launch_s)
+        if self.windows:
+            for (compute_per_token, memory_per_token), tokens in zip(self.windows, window_tokens, strict=False):
+                compute_s += compute_per_token * tokens
+                memory_s += memory_per_token * tokens
+        return tuple.__new__(StepTime, (self.host_s, compute_s, memory_s, self.communication_s, self.launch_s))
 
 
 class CostModel(Protocol):

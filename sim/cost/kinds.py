@@ -95,6 +95,8 @@ class _Softmax:
         self._area_flops = 2.0 * self._heads * (query_dim + shape.value_head_dim)
         self._window = window
         self._prepare_peak = self._peak
+        self._by_tokens: dict[int, Parts] = {}
+        """Of one chunk that begins a prompt: the most common step by far."""
 
     def _decode(self, curve: DecodeAttentionCurve, kv_heads: int, work: StepWork, contexts: float) -> Parts:
         parts = self._over(curve, kv_heads, work.decode_sequences, contexts, _queries(work))
@@ -115,7 +117,17 @@ class _Softmax:
 
     def prefill_parts(self, work: StepWork) -> Parts:
         """All chunks of a step; they share one launch."""
-        curve, chunks = self._prefill, work.chunks
+        chunks = work.chunks
+        if len(chunks) != 1 or chunks[0][1]:
+            return self._chunks(chunks)
+        tokens = chunks[0][0]
+        parts = self._by_tokens.get(tokens)
+        if parts is None:
+            parts = self._by_tokens[tokens] = self._chunks(chunks)
+        return parts
+
+    def _chunks(self, chunks: tuple[PrefillChunk, ...]) -> Parts:
+        curve = self._prefill
         compute = memory = 0.0
         for chunk in chunks:
             flops, moved = self._chunk_work(chunk)

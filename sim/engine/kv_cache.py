@@ -33,7 +33,7 @@ class KvCache:
         self.caching = settings.prefix_caching and settings.kv_blocks is not None
         usable = None if settings.kv_blocks is None else settings.kv_blocks - 1
         self.pool = BlockPool(usable, unhashed_first=unhashed_first)
-        self._watermark = int(settings.watermark * (settings.kv_blocks or 0))
+        self.watermark = int(settings.watermark * (settings.kv_blocks or 0))
         self._reserve_full_prompt = settings.reserve_full_prompt
         self._lookahead_tokens = settings.lookahead_tokens
         self._max_tokens = settings.max_model_len
@@ -67,7 +67,7 @@ class KvCache:
         reach = self._reach(end)
         must_fit = max(request.known_tokens, reach) if self._reserve_full_prompt else reach
         needed = self._blocks(must_fit) - len(blocks) + unheld(blocks)
-        if needed + (self._watermark if others_running else 0) > self.pool.free:
+        if needed + (self.watermark if others_running else 0) > self.pool.free:
             return False
         fresh = self._blocks(reach) - len(blocks)
         request.block_count = len(blocks) + fresh

@@ -139,10 +139,20 @@ class Foresight(Engine, Protocol):
         """So many of these steps were scheduled, which took ``blocks``, and the oldest in flight completed."""
         ...
 
-    def goes_on(self) -> bool:
-        """Whether completing the oldest step in flight, if it was scheduled by ``decoded``, ends nothing."""
+    def take_prompts(self) -> list[Request] | None:
+        """Schedule a step of the steady batch and of whole prompts that wait; returns the requests they are of.
+
+        None, with nothing decided, if the next step is anything else.
+        """
+        ...
+
+    def complete_steady(self) -> tuple[list[Request], list[Request]] | None:
+        """Complete the oldest step in flight, made by ``decoded`` or ``take_prompts``: first tokens, and what ended.
+
+        None, with nothing done, if its requests had to be named meanwhile: ``complete`` takes its ``steady_plan``.
+        """
         ...
 
     def steady_plan(self) -> Plan:
-        """The plan of the oldest step in flight, where it was scheduled by ``decoded``."""
+        """The plan of the oldest step in flight, where it was made by ``decoded`` or ``take_prompts``."""
         ...

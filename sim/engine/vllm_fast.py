@@ -14,10 +14,10 @@ from sim.engine.steady import SteadyBatch
 from sim.engine.versions import VllmV1Rules
 from sim.engine.vllm_v1 import Step, VllmV1
 from sim.engine.worklist import step_work
-from sim.work import StepWork
+from sim.work import PrefillChunk, StepWork
 
 RUNNING = Status.RUNNING
-NO_WORK = StepWork((), 0, 0)
+NOBODY: list[Request] = []
 
 
 class FastVllmV1(VllmV1):
@@ -39,8 +39,10 @@ class FastVllmV1(VllmV1):
         self.blocks_due = self.steady.blocks_due if limited else [0] * settings.block_tokens
         self._in_flight: dict[int, Plan] = {}
         """Plans not completed, by number, that name requests."""
+        self._prompts: dict[int, list[Request]] = {}
+        """Requests of further plans in flight whose whole prompts they compute."""
         self._named_late: set[int] = set()
-        """Those of them that were made without names."""
+        """Plans that were made without names, and named later."""
 
     def schedule(self) -> Plan:
         """Decide the next step."""
@@ -185,6 +187,45 @@ class FastVllmV1(VllmV1):
             return 0
         return self._affordable(number, steady.last_unchanged())
 
+    def take_prompts(self) -> list[Request] | None:
+        """Schedule a step of the steady batch and of whole prompts that wait; returns the requests they are of.
+
+        None, with nothing decided, if the next step is anything else: a chunk of a prompt, a prefix hit, a preemption.
+        """
+        steady, settings, running, pool = self.steady, self.settings, self.running, self.cache.pool
+        number = steady.scheduled + 1
+        steady.drop(number)
+        room, blocks = settings.max_batched_tokens - steady.count, self.blocks_due[number % steady.block_tokens]
+        if self._rest or self._named_late or self.cache.caching or room < 0 or blocks > pool.free:
+            return None
+        threshold, seats, watermark = self._threshold(), self._most_running - len(running), self.cache.watermark
+        admitted: list[Request] = []
+        for request in self.waiting:
+            tokens = request.known_tokens
+            if not room or len(admitted) == seats:
+                break
+            if tokens > room or tokens > threshold:
+                return None
+            needed = -(-tokens // steady.block_tokens)
+            if blocks + needed + (watermark if running or admitted else 0) > pool.free:
+                break
+            room -= tokens
+            blocks += needed
+            admitted.append(request)
+        if not admitted:
+            return None
+        pool.take_count(blocks)
+        steady.scheduled = number
+        for request in admitted:
+            self.waiting.take()
+            request.status = RUNNING
+            request.rank = self._admissions = self._admissions + 1
+            request.computed_tokens = request.known_tokens
+            running.append(request)
+            steady.join(request)
+        self._prompts[number] = admitted
+        return admitted
+
     def _affordable(self, number: int, last: int) -> int:
         """The last of these steps for whose blocks the free ones suffice."""
         steady, free = self.steady, self.cache.pool.free
@@ -215,14 +256,30 @@ class FastVllmV1(VllmV1):
         steady.scheduled += scheduled
         steady.completed += completed
 
-    def goes_on(self) -> bool:
-        """Nothing ends, and nobody has to be named."""
-        return not self._named_late and self.steady.next_end() > self.steady.completed + 1
+    def complete_steady(self) -> tuple[list[Request], list[Request]] | None:
+        """Complete the oldest step in flight, made by ``decoded`` or ``take_prompts``: first tokens, and what ended.
+
+        None, with nothing done, if its requests had to be named meanwhile: ``complete`` takes its ``steady_plan``.
+        """
+        steady = self.steady
+        number = steady.completed + 1
+        if self._named_late:
+            return None
+        steady.completed = number
+        prompts = self._prompts.pop(number, NOBODY)
+        if prompts:
+            prompts = [request for request in prompts if request.serial]
+            steady.streaming += len(prompts)
+        if self.cache.caching and self.settings.async_scheduling:
+            self.cache.register_due(steady, number)
+        ended = steady.ended() if steady.ends_now() else NOBODY
+        if ended:
+            self._end_all(ended)
+        return prompts, ended
 
     def steady_plan(self) -> Plan:
-        """Made when it is asked for, unless its requests had to be named."""
-        number = self.steady.completed + 1
-        return self._in_flight.get(number) or Plan([], [], [], [], NO_WORK, 1, number)
+        """The plan of the oldest step in flight, where it was made by ``decoded`` or ``take_prompts``."""
+        return self._in_flight[self.steady.completed + 1]
 
     def settle(self) -> None:
         """Write the sums back into the requests."""
@@ -258,7 +315,8 @@ class FastVllmV1(VllmV1):
         for number in range(self.steady.completed + 1, self.steady.scheduled + 1):
             plan = self._in_flight.get(number)
             if plan is None:
-                plan = self._in_flight[number] = Plan([], [], [], [], NO_WORK, number=number)
+                prompts = self._prompts.pop(number, [])
+                plan = self._in_flight[number] = _named(prompts, number)
                 self._named_late.add(number)
             plan.scheduled = self.listed(plan)
             plan.sampled = sorted([*plan.sampled, *self._members(plan)], key=lambda request: request.rank)
@@ -268,3 +326,10 @@ class FastVllmV1(VllmV1):
                 self.steady.settle(request)
                 self.cache.settle(request)
         self.steady.clear()
+
+
+def _named(prompts: list[Request], number: int) -> Plan:
+    """The plan of a step in flight that was made without one; its steady batch is still to be named."""
+    scheduled = [(request, request.computed_tokens) for request in prompts]
+    chunks = tuple(PrefillChunk(tokens, 0) for _, tokens in scheduled)
+    return Plan(scheduled, [], [], prompts, StepWork(chunks, 0, 0), number=number)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sim.engine.protocol import Engine, Foresight
+from sim.engine.protocol import Engine, Foresight, Plan
 from sim.engine.request import Request
 from sim.fleet.replica import InFlight, Replica
 from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import RequestLog
-from sim.work import CostModel
+from sim.work import CostModel, PrefillChunk, StepWork
 
 
 class FastReplica(Replica):
@@ -30,7 +30,7 @@ class FastReplica(Replica):
                 self._take_in(now_s)
             if self._completes:
                 self._complete(in_flight.popleft())
-            if not self._go_on(now_s, to_s):
+            if not self._go_on(now_s, to_s) and not self._take_prompts(now_s):
                 self._plan(now_s)
 
     def moment(self, horizon: Callable[[], float]) -> None:
@@ -40,7 +40,7 @@ class FastReplica(Replica):
             self._take_in(now_s)
         if self._completes:
             self._complete(self._in_flight.popleft())
-        if not self._go_on(now_s, horizon()):
+        if not self._go_on(now_s, horizon()) and not self._take_prompts(now_s):
             self._plan(now_s)
 
     def close(self) -> None:
@@ -49,17 +49,38 @@ class FastReplica(Replica):
         super().close()
 
     def _complete(self, step: InFlight) -> None:
-        plan = step[0]
-        if plan is not None:
+        plan, engine, recorder = step[0], self.engine, self._recorder
+        if isinstance(plan, Plan):
             self._apply(plan, step)
             return
-        engine = self.engine
-        if engine.goes_on() and self._recorder.streaming:
-            engine.decoded(0, 1, 0)
-            counts = (engine.running_count, engine.waiting_count, engine.kv_blocks_used)
-            self._recorder.went_on(step[1:], counts)
+        outcome = engine.complete_steady()
+        if outcome is None:
+            self._apply(engine.steady_plan(), step)
             return
-        self._apply(engine.steady_plan(), step)
+        prompts, ended = outcome
+        recorder.went_on(step, prompts, ended, (engine.running_count, engine.waiting_count, engine.kv_blocks_used))
+        for request in ended:
+            self._on_finish(request)
+
+    def _take_prompts(self, now_s: float) -> bool:
+        """Plan a step that computes whole prompts beside the decodes; False if the next step is something else.
+
+        It follows a vain ``_go_on``, which has brought the steady batch up to this step.
+        """
+        engine = self.engine
+        if not engine.waiting_count:
+            return False
+        steady = engine.steady
+        number = steady.scheduled + 1
+        sequences, context_tokens, windows = steady.count, steady.context_tokens(number), steady.window_tokens(number)
+        prompts = engine.take_prompts()
+        if prompts is None:
+            return False
+        chunks = tuple([PrefillChunk(request.computed_tokens, 0) for request in prompts])
+        work = StepWork(chunks, sequences, context_tokens, windows, sequences + len(prompts))
+        self._recorder.admitted(prompts, now_s)
+        self._set_next(now_s, self._launch(prompts, work, now_s))
+        return True
 
     def _go_on(self, now_s: float, to_s: float) -> bool:
         """Plan and complete steps that only decode on, before ``to_s`` and the next arrival; False if there is none.
@@ -83,7 +104,7 @@ class FastReplica(Replica):
         ends, context_tokens = steady.next_end(), steady.context_tokens(number)
         replica, running, waiting = recorder.replica, engine.running_count, engine.waiting_count
         blocks_due, block_tokens, used = engine.blocks_due, steady.block_tokens, engine.kv_blocks_used
-        used_before, append, depth, new = used, recorder.steps.rows.append, engine.steps_in_flight, tuple.__new__
+        used_before, append, depth = used, recorder.steps.rows.append, engine.steps_in_flight
         last_end_s, pure_s, peak_s, free_s, completed = (
             recorder.last_end_s,
             recorder.pure_s,
@@ -100,12 +121,13 @@ class FastReplica(Replica):
             ready_s = now_s + host_s
             free_s = (max(free_s, ready_s)) + (compute_s + memory_s + communication_s + launch_s)
             used += blocks_due[number % block_tokens]
-            parts = (compute_s, memory_s, communication_s, launch_s)
-            in_flight.append(new(InFlight, (None, planned_s, free_s, 0, sequences, context_tokens, *parts)))
+            in_flight.append(
+                (None, planned_s, free_s, 0, sequences, context_tokens, compute_s, memory_s, communication_s, launch_s)
+            )
             if len(in_flight) < depth:
                 self._completes, now_s = False, ready_s
                 break
-            plan, began_s, end_s, _, decoded, attended, *before = in_flight[0]
+            plan, began_s, end_s, _, decoded, attended, computing_s, reading_s, talking_s, launching_s = in_flight[0]
             now_s = max(ready_s, end_s)
             if number == last or now_s >= to_s or plan is not None or number - depth + 1 >= ends:
                 self._completes = True
@@ -117,8 +139,12 @@ class FastReplica(Replica):
                 peak_s = gap_s
             pure_s += end_s - began_s
             last_end_s = end_s
-            counts = (running, waiting, used, 0)
-            append((replica, began_s, end_s, 0, decoded, attended, *counts, *before, gap_s, streaming, streaming))
+            append(
+                (
+                    replica, began_s, end_s, 0, decoded, attended, running, waiting, used, 0,
+                    computing_s, reading_s, talking_s, launching_s, gap_s, streaming, streaming,
+                )
+            )  # fmt: skip
             context_tokens += sequences
             number += 1
         self.next_s = now_s

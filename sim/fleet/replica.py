@@ -5,32 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import NamedTuple
 
 from sim.engine.protocol import Engine, Plan
 from sim.engine.request import Request
 from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import RequestLog
-from sim.work import CostModel, StepTime
+from sim.work import CostModel, StepTime, StepWork
 
 NO_TIME = StepTime(0.0, 0.0, 0.0, 0.0, 0.0)
 """Of a step in which everything was preempted and nothing computed."""
 
 
-class InFlight(NamedTuple):
-    """A step handed to the device."""
+InFlight = tuple[Plan | list[Request] | None, float, float, int, int, int, float, float, float, float]
+"""A step handed to the device: its plan, when it was planned and when it ends, its prefill tokens, decode sequences and
+tokens attended to, and its compute, memory, communication and launch seconds.
 
-    plan: Plan | None
-    """None: the decodes of the steady batch and nothing else."""
-    planned_s: float
-    end_s: float
-    prefill_tokens: int
-    decode_sequences: int
-    context_tokens: int
-    compute_s: float
-    memory_s: float
-    communication_s: float
-    launch_s: float
+In place of a plan, a replica that looks ahead has the requests whose whole prompts the step computes beside the decodes
+of the steady batch, or None where there is nothing else.
+"""
 
 
 class Replica:
@@ -111,46 +103,42 @@ class Replica:
             self.engine.add(request)
 
     def _plan(self, now_s: float) -> None:
-        """Plan a step and hand it to the device; when is the next moment?"""
-        engine, in_flight = self.engine, self._in_flight
-        plan = engine.schedule()
-        ready_s = now_s
+        """Plan a step and hand it to the device."""
+        plan = self.engine.schedule()
+        ready_s = None
         if not plan.empty or plan.preempted:
-            ready_s += self._launch(plan, now_s)
-            if len(in_flight) < engine.steps_in_flight:
-                self._completes = False
-                self.next_s = ready_s
-                return
-        if in_flight:
-            self._completes = True
-            self.next_s = max(in_flight[0].end_s, ready_s)
-            return
-        self._completes = False
-        self.next_s = self._inbox[0][0] if self._inbox else inf
+            self._recorder.scheduled(plan, now_s)
+            ready_s = self._launch(plan, plan.work, now_s)
+        self._set_next(now_s, ready_s)
 
-    def _launch(self, plan: Plan, now_s: float) -> float:
-        """Returns what the host needs for it."""
-        work = plan.work
-        time = NO_TIME if plan.empty else self._cost.step_time(work)
-        self._recorder.scheduled(plan, now_s)
+    def _launch(self, plan: Plan | list[Request], work: StepWork, now_s: float) -> float:
+        """Returns when the host is ready for more."""
+        time = self._cost.step_time(work) if work.tokens else NO_TIME
         planned_s = max(now_s, self._device_free_s)
-        self._device_free_s = max(now_s + time.host_s, self._device_free_s) + time.device_s
-        self._in_flight.append(
-            InFlight(
-                plan,
-                planned_s,
-                self._device_free_s,
-                work.prefill_tokens,
-                work.decode_sequences,
-                work.decode_context_tokens + sum([chunk.tokens + chunk.context_tokens for chunk in work.chunks]),
-                *time[1:],
-            )
-        )
-        return time.host_s
+        ready_s = now_s + time.host_s
+        self._device_free_s = end_s = max(ready_s, self._device_free_s) + time.device_s
+        attended = work.decode_context_tokens + sum(map(sum, work.chunks))
+        counts = (work.prefill_tokens, work.decode_sequences, attended)
+        self._in_flight.append((plan, planned_s, end_s, *counts, *time[1:]))
+        return ready_s
+
+    def _set_next(self, now_s: float, ready_s: float | None) -> None:
+        """When is the next moment, and does it complete a step? ``ready_s``: of the step launched now, if any."""
+        in_flight = self._in_flight
+        if ready_s is not None and len(in_flight) < self.engine.steps_in_flight:
+            self._completes = False
+            self.next_s = ready_s
+        elif in_flight:
+            self._completes = True
+            self.next_s = max(in_flight[0][2], now_s if ready_s is None else ready_s)
+        else:
+            self._completes = False
+            self.next_s = self._inbox[0][0] if self._inbox else inf
 
     def _complete(self, step: InFlight) -> None:
-        assert step.plan is not None, "only replicas that look ahead leave plans out"
-        self._apply(step.plan, step)
+        plan = step[0]
+        assert isinstance(plan, Plan), "only replicas that look ahead leave plans out"
+        self._apply(plan, step)
 
     def _apply(self, plan: Plan, step: InFlight) -> None:
         engine = self.engine

@@ -77,10 +77,10 @@ class LoggedReplica(Replica):
         else:
             super()._plan(now_s)
 
-    def _launch(self, plan: Plan, now_s: float) -> float:
-        host_s = super()._launch(plan, now_s)
+    def _launch(self, plan: Plan | list[Request], work: StepWork, now_s: float) -> float:
+        ready_s = super()._launch(plan, work, now_s)
         self._times.take()
-        return host_s
+        return ready_s
 
 
 class StepWitness(ReplicaRecorder):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isnan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request
@@ -11,6 +11,9 @@ from sim.results.gaps import GapLog
 from sim.results.requests import COMPLETED, RequestLog
 from sim.results.speculation import VerificationCount
 from sim.results.steps import StepLog
+
+Step = tuple[Any, float, float, int, int, int, float, float, float, float]
+"""What was planned, and ``StepRow``'s fields from planned_s to context_tokens and from compute_s to launch_s."""
 
 
 class Streak(NamedTuple):
@@ -87,12 +90,38 @@ class ReplicaRecorder:
         self.last_end_s = end_s
         self.steps_taken += 1
 
-    def went_on(self, step: tuple[float, ...], counts: tuple[int, int, int]) -> None:
-        """``completed``, of a step in which the requests that stream got a token and nothing else happened."""
-        planned_s, end_s = step[:2]
-        gap_s, streaming = end_s - self.last_end_s, len(self._streaming)
-        self.steps.rows.append((self.replica, *step[:5], *counts, 0, *step[5:], gap_s, streaming, streaming))
-        self.decoded(1, end_s, self.pure_s + (end_s - planned_s), gap_s)
+    def admitted(self, prompts: list[Request], now_s: float) -> None:
+        """``scheduled``, of requests without a prefix hit."""
+        scheduled_s, prefill_s = self._requests.scheduled_s, self._requests.prefill_s
+        for request in prompts:
+            row = request.order
+            if isnan(scheduled_s[row]):
+                scheduled_s[row] = now_s
+                prefill_s[row] = 0.0
+
+    def went_on(self, step: Step, prompts: list[Request], ended: list[Request], counts: tuple[int, int, int]) -> None:
+        """``completed``, of a step that gave a token to all that streams, and the first one to whole prompts."""
+        planned_s, end_s = step[1], step[2]
+        duration_s, count, gap_s = end_s - planned_s, len(self._streaming), 0.0
+        if prompts:
+            self._mixed_s += duration_s
+            requests = self._requests
+            for request in prompts:
+                if isnan(requests.first_token_s[request.order]):
+                    requests.prefill_s[request.order] += duration_s
+        else:
+            self.pure_s += duration_s
+        if count:
+            gap_s = end_s - self.last_end_s
+            self.gaps.shared(self.steps_taken, gap_s)
+        for request in prompts:
+            self._start_streak(request, end_s)
+        for request in ended:
+            self._finish(request, end_s)
+        emitted = count + len(prompts)
+        self.steps.rows.append((self.replica, *step[1:6], *counts, 0, *step[6:], gap_s, count, emitted))
+        self.last_end_s = end_s
+        self.steps_taken += 1
 
     def decoded(self, steps: int, last_end_s: float, pure_s: float, largest_gap_s: float) -> None:
         """The requests that stream got a token in each of so many steps; their rows are written."""

@@ -37,7 +37,7 @@ BOUNDS = ("host", "communication", "compute", "memory")
 """The largest part; of equal ones the first."""
 ROUNDING = 1e-9
 """Of a step's duration: less than this between device and duration is how floats add up, not host time."""
-BUFFER_ROWS = 4096
+BUFFER_ROWS = 1024
 
 
 class StepRow(NamedTuple):
