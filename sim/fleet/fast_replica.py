@@ -58,7 +58,7 @@ class FastReplica(Replica):
             self._apply(engine.steady_plan(), step)
             return
         prompts, ended = outcome
-        recorder.went_on(step, prompts, ended, (engine.running_count, engine.waiting_count, engine.kv_blocks_used))
+        recorder.went_on(step, prompts, ended, (len(engine.running), len(engine.waiting), engine.kv_blocks_used))
         for request in ended:
             self._on_finish(request)
 
@@ -68,7 +68,7 @@ class FastReplica(Replica):
         It follows a vain ``_go_on``, which has brought the steady batch up to this step.
         """
         engine = self.engine
-        if not engine.waiting_count:
+        if not engine.waiting:
             return False
         steady = engine.steady
         number = steady.scheduled + 1
@@ -91,7 +91,7 @@ class FastReplica(Replica):
         steady = engine.steady
         number = first = steady.scheduled + 1
         last = engine.last_known_step()
-        streaming = recorder.streaming
+        streaming = len(recorder.streaming)
         if last < number or not streaming:
             return False
         sequences = steady.count
@@ -102,24 +102,19 @@ class FastReplica(Replica):
             to_s = inbox[0][0]
         host_s, compute_0_s, compute_1_s, memory_0_s, memory_1_s, communication_s, launch_s, windows = time
         ends, context_tokens = steady.next_end(), steady.context_tokens(number)
-        replica, running, waiting = recorder.replica, engine.running_count, engine.waiting_count
+        replica, running, waiting = recorder.replica, len(engine.running), len(engine.waiting)
         blocks_due, block_tokens, used = engine.blocks_due, steady.block_tokens, engine.kv_blocks_used
-        used_before, append, depth = used, recorder.steps.rows.append, engine.steps_in_flight
-        last_end_s, pure_s, peak_s, free_s, completed = (
-            recorder.last_end_s,
-            recorder.pure_s,
-            0.0,
-            self._device_free_s,
-            0,
-        )
+        used_before, append, depth = used, recorder.append_row, engine.steps_in_flight
+        last_end_s, pure_s, free_s = recorder.last_end_s, recorder.pure_s, self._device_free_s
+        peak_s, completed = 0.0, 0
         while True:
             compute_s = compute_0_s + compute_1_s * context_tokens
             memory_s = memory_0_s + memory_1_s * context_tokens
             if windows:
                 _, compute_s, memory_s, _, _ = time.at(context_tokens, steady.window_tokens(number))
-            planned_s = max(free_s, now_s)
+            planned_s = now_s if now_s > free_s else free_s
             ready_s = now_s + host_s
-            free_s = (max(free_s, ready_s)) + (compute_s + memory_s + communication_s + launch_s)
+            free_s = (ready_s if ready_s > free_s else free_s) + (compute_s + memory_s + communication_s + launch_s)
             used += blocks_due[number % block_tokens]
             in_flight.append(
                 (None, planned_s, free_s, 0, sequences, context_tokens, compute_s, memory_s, communication_s, launch_s)
@@ -128,7 +123,7 @@ class FastReplica(Replica):
                 self._completes, now_s = False, ready_s
                 break
             plan, began_s, end_s, _, decoded, attended, computing_s, reading_s, talking_s, launching_s = in_flight[0]
-            now_s = max(ready_s, end_s)
+            now_s = end_s if end_s > ready_s else ready_s
             if number == last or now_s >= to_s or plan is not None or number - depth + 1 >= ends:
                 self._completes = True
                 break

@@ -113,13 +113,13 @@ class Replica:
 
     def _launch(self, plan: Plan | list[Request], work: StepWork, now_s: float) -> float:
         """Returns when the host is ready for more."""
-        time = self._cost.step_time(work) if work.tokens else NO_TIME
+        chunks, sequences = work.chunks, work.decode_sequences
+        time = self._cost.step_time(work) if chunks or sequences else NO_TIME
         planned_s = max(now_s, self._device_free_s)
         ready_s = now_s + time.host_s
         self._device_free_s = end_s = max(ready_s, self._device_free_s) + time.device_s
-        attended = work.decode_context_tokens + sum(map(sum, work.chunks))
-        counts = (work.prefill_tokens, work.decode_sequences, attended)
-        self._in_flight.append((plan, planned_s, end_s, *counts, *time[1:]))
+        attended = work.decode_context_tokens + sum(map(sum, chunks))
+        self._in_flight.append((plan, planned_s, end_s, work.prefill_tokens, sequences, attended, *time[1:]))
         return ready_s
 
     def _set_next(self, now_s: float, ready_s: float | None) -> None:

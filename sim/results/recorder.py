@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isnan
-from typing import Any, NamedTuple
+from typing import Any
 
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request
@@ -16,12 +16,8 @@ Step = tuple[Any, float, float, int, int, int, float, float, float, float]
 """What was planned, and ``StepRow``'s fields from planned_s to context_tokens and from compute_s to launch_s."""
 
 
-class Streak(NamedTuple):
-    """Since when a request has emitted in every step, and the replica's decode clocks then."""
-
-    step: int
-    pure_s: float
-    mixed_s: float
+Streak = tuple[int, float, float]
+"""The step since which a request has emitted in every one, and the replica's clocks then: pure_s and mixed_s."""
 
 
 class ReplicaRecorder:
@@ -33,16 +29,18 @@ class ReplicaRecorder:
 
     def __init__(self, requests: RequestLog, steps: StepLog, replica: int) -> None:
         self.gaps = GapLog()
-        self.steps = steps
+        self.append_row = steps.rows.append
         self.replica = replica
         self.verified = VerificationCount()
         self.steps_taken = 0
         self.preemptions = 0
         self.pure_s = 0.0
         self.last_end_s = 0.0
+        self._flush_if_full = steps.flush_if_full
         self._mixed_s = 0.0
         self._requests = requests
-        self._streaming: dict[Request, Streak] = {}
+        self.streaming: dict[Request, Streak] = {}
+        """Requests that emitted in the step completed last."""
         self._paused_since_s: dict[Request, float] = {}
         """Requests that stopped emitting (preempted or starved), with the time of their last token."""
 
@@ -57,11 +55,6 @@ class ReplicaRecorder:
         for request in plan.preempted:
             requests.preemptions[request.order] += 1
         self.preemptions += len(plan.preempted)
-
-    @property
-    def streaming(self) -> int:
-        """Requests that emitted in the step completed last."""
-        return len(self._streaming)
 
     def completed(self, plan: Plan, outcome: Outcome, step: tuple[float, ...], counts: tuple[int, int, int]) -> None:
         """A step ended and its tokens reached the clients.
@@ -85,8 +78,8 @@ class ReplicaRecorder:
         row = (
             self.replica, *step[:5], *counts, len(plan.preempted), *step[5:], gap_s, streaming, outcome.output_tokens
         )  # fmt: skip
-        self.steps.rows.append(row)
-        self.steps.flush_if_full()
+        self.append_row(row)
+        self._flush_if_full()
         self.last_end_s = end_s
         self.steps_taken += 1
 
@@ -102,7 +95,7 @@ class ReplicaRecorder:
     def went_on(self, step: Step, prompts: list[Request], ended: list[Request], counts: tuple[int, int, int]) -> None:
         """``completed``, of a step that gave a token to all that streams, and the first one to whole prompts."""
         planned_s, end_s = step[1], step[2]
-        duration_s, count, gap_s = end_s - planned_s, len(self._streaming), 0.0
+        duration_s, count, gap_s = end_s - planned_s, len(self.streaming), 0.0
         if prompts:
             self._mixed_s += duration_s
             requests = self._requests
@@ -119,7 +112,7 @@ class ReplicaRecorder:
         for request in ended:
             self._finish(request, end_s)
         emitted = count + len(prompts)
-        self.steps.rows.append((self.replica, *step[1:6], *counts, 0, *step[6:], gap_s, count, emitted))
+        self.append_row((self.replica, *step[1:6], *counts, 0, *step[6:], gap_s, count, emitted))
         self.last_end_s = end_s
         self.steps_taken += 1
 
@@ -129,24 +122,24 @@ class ReplicaRecorder:
         self.gaps.shared(self.steps_taken - 1, largest_gap_s)
         self.last_end_s = last_end_s
         self.pure_s = pure_s
-        self.steps.flush_if_full()
+        self._flush_if_full()
 
     def close(self) -> None:
         """The run is over: what still streams or waits keeps the tokens it has."""
-        for request, streak in self._streaming.items():
+        for request, streak in self.streaming.items():
             self._settle(request, streak)
-        for request in (*self._streaming, *self._paused_since_s):
+        for request in (*self.streaming, *self._paused_since_s):
             self._requests.output_tokens[request.order] = request.emitted_tokens
 
     def _charge_prefill(self, plan: Plan, duration_s: float) -> None:
-        requests, streaming = self._requests, self._streaming
+        requests, streaming = self._requests, self.streaming
         for request, _ in plan.scheduled:
             if request not in streaming and isnan(requests.first_token_s[request.order]):
                 requests.prefill_s[request.order] += duration_s
 
     def _emit(self, outcome: Outcome, end_s: float) -> tuple[float, int]:
         """Start and end streaks; returns the gap of those that go on, and how many they are."""
-        streaming, emitted = self._streaming, outcome.emitted
+        streaming, emitted = self.streaming, outcome.emitted
         fresh = [request for request in emitted if request not in streaming]
         if len(emitted) - len(fresh) + outcome.steady != len(streaming):
             served = set(emitted)
@@ -170,25 +163,26 @@ class ReplicaRecorder:
             self.gaps.single(end_s, gap_s)
             requests.decode_stall_s[row] += gap_s
             requests.itl_max_s[row] = max(requests.itl_max_s[row], gap_s)
-        self._streaming[request] = Streak(self.steps_taken, self.pure_s, self._mixed_s)
+        self.streaming[request] = (self.steps_taken, self.pure_s, self._mixed_s)
 
     def _pause(self, request: Request) -> None:
-        streak = self._streaming.pop(request, None)
+        streak = self.streaming.pop(request, None)
         if streak is not None:
             self._settle(request, streak)
             self._paused_since_s[request] = self.last_end_s
 
     def _settle(self, request: Request, streak: Streak) -> None:
         requests, row = self._requests, request.order
-        requests.decode_s[row] += self.pure_s - streak.pure_s
-        requests.decode_interference_s[row] += self._mixed_s - streak.mixed_s
-        largest_s = self.gaps.largest_after(streak.step)
+        since, pure_s, mixed_s = streak
+        requests.decode_s[row] += self.pure_s - pure_s
+        requests.decode_interference_s[row] += self._mixed_s - mixed_s
+        largest_s = self.gaps.largest_after(since)
         if largest_s > requests.itl_max_s[row]:
             requests.itl_max_s[row] = largest_s
 
     def _finish(self, request: Request, end_s: float) -> None:
         requests, row = self._requests, request.order
-        self._settle(request, self._streaming.pop(request))
+        self._settle(request, self.streaming.pop(request))
         requests.finish_s[row] = end_s
         requests.output_tokens[row] = request.emitted_tokens
         requests.status[row] = COMPLETED
