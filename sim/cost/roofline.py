@@ -56,7 +56,8 @@ class RooflineCost:
             time = self.decode_time(decodes)
             if time is not None:
                 return time.at(work.decode_context_tokens, work.decode_window_tokens)
-        tokens = work.tokens if chunks else self._graph_size(work.decode_tokens)
+        tokens = decodes + work.draft_tokens
+        tokens = tokens + sum([chunk[0] for chunk in chunks]) if chunks else self._graph_size(tokens)
         table, head = self._tables(tokens, work.sampled_sequences)
         host_s = self._step_s + self._sequence_s * (decodes + len(chunks)) + (self._prefill_s if chunks else 0.0)
         compute_s, memory_s, communication_s, launch_s = self._attention.parts(work)
@@ -91,11 +92,13 @@ class RooflineCost:
 
     def _tables(self, tokens: int, sampled: int) -> tuple[Parts, Parts]:
         """What depends on the token count alone, and the LM head: both worked out once."""
-        table = self._by_tokens.get(tokens)
-        if table is None:
+        try:
+            table = self._by_tokens[tokens]
+        except KeyError:
             table = self._by_tokens[tokens] = total([term(tokens) for term in self._token_terms if tokens])
-        head = self._by_sampled.get(sampled)
-        if head is None:
+        try:
+            head = self._by_sampled[sampled]
+        except KeyError:
             head = self._by_sampled[sampled] = total([term(sampled) for term in self._sampled_terms if sampled])
         return table, head
 

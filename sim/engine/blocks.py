@@ -28,8 +28,9 @@ class BlockPool:
 
     def __init__(self, usable: int | None, *, unhashed_first: bool) -> None:
         self.usable = usable
+        self.free = usable if usable is not None else 1 << 62
         self._unhashed_first = unhashed_first
-        self._blank = usable if usable is not None else 1 << 62
+        self._blank = self.free
         """Free blocks without a key at the front of the queue."""
         self._queue: OrderedDict[Block, None] = OrderedDict()
         """Free blocks behind them, next first."""
@@ -39,23 +40,22 @@ class BlockPool:
         """Further copies, oldest first: equal blocks are not merged."""
 
     @property
-    def free(self) -> int:
-        return self._blank + len(self._queue)
-
-    @property
     def used(self) -> int:
         return 0 if self.usable is None else self.usable - self.free
 
     def take_count(self, count: int) -> None:
         """Take blocks that nothing will be cached in; the caller has checked that they are free."""
+        self.free -= count
         self._blank -= count
 
     def give_count(self, count: int) -> None:
         """Give back blocks taken with ``take_count``."""
+        self.free += count
         self._blank += count
 
     def take(self, count: int) -> list[Block]:
         """Take blocks from the front of the queue, evicting what they cached."""
+        self.free -= count
         blank = min(count, self._blank)
         self._blank -= blank
         taken = [Block() for _ in range(blank)]
@@ -73,6 +73,7 @@ class BlockPool:
             block.holders -= 1
             if block.holders:
                 continue
+            self.free += 1
             if block.key is None and self._unhashed_first:
                 self._blank += 1
             else:
@@ -93,6 +94,7 @@ class BlockPool:
         for block in blocks:
             if not block.holders:
                 del self._queue[block]
+                self.free -= 1
             block.holders += 1
 
     def _evict(self, block: Block, key: int) -> None:

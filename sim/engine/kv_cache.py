@@ -129,8 +129,8 @@ class KvCache:
             settled = request.computed_tokens - request.placeholders
             self.register(request, min(settled, request.known_tokens))
         else:
-            request.block_count = self._blocks(request.computed_tokens)
-            request.visit_at = request.block_count * self.block_tokens + 1
+            request.block_count = count = -(-request.computed_tokens // self.block_tokens)
+            request.visit_at = count * self.block_tokens + 1
 
     def register(self, request: Request, tokens: int) -> None:
         """Blocks filled by the first ``tokens`` may be hit from now on."""

@@ -30,6 +30,7 @@ class ReusePool(BlockPool):
         while len(taken) < count:
             block = self._next_leaf()
             del self._queue[block]
+            self.free -= 1
             self._cut(block)
             block.holders = 1
             taken.append(block)

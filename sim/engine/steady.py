@@ -106,20 +106,17 @@ class SteadyBatch:
             if request.serial == serial:
                 self._take_out(request)
 
-    def ends_now(self) -> bool:
-        """Whether the step just completed may have ended a member."""
-        return bool(self._ending) and self._ending[0][0] <= self.completed
-
     def ended(self) -> list[Request]:
         """Take out what got its last token in the step just completed."""
         ending, clock = self._ending, self.completed
+        if not ending or ending[0][0] > clock:
+            return []
         ended: list[Request] = []
         while ending and ending[0][0] <= clock:
             _, serial, request = heapq.heappop(ending)
             if request.serial == serial:
+                self.settle(request)
                 ended.append(request)
-        for request in ended:
-            self.settle(request)
         return ended
 
     def clear(self) -> None:
@@ -146,17 +143,16 @@ class SteadyBatch:
 
     def settle(self, request: Request) -> None:
         """Take a member out, and write down the tokens it has."""
-        joined, tokens = request.joined_at, request.computed_tokens
-        last = min(self.scheduled, request.leaves_at)
+        joined, tokens, completed = request.joined_at, request.computed_tokens, self.completed
         if request.counted:
             self._take_out(request)
-        computed = tokens + last - joined
-        known = max(request.known_tokens, tokens + 1 + min(self.completed, request.ends_at) - joined)
-        if self.completed >= joined:
+        if completed >= joined:
             self.streaming -= 1
-        request.computed_tokens = computed
-        request.known_tokens = known
-        request.placeholders = computed + 1 - known
+        request.computed_tokens = computed = tokens + min(self.scheduled, request.leaves_at) - joined
+        known = tokens + 1 + min(completed, request.ends_at) - joined
+        if known > request.known_tokens:
+            request.known_tokens = known
+        request.placeholders = computed + 1 - request.known_tokens
         request.serial = 0
 
 

@@ -6,6 +6,8 @@ do not suffice for all that runs, the sums are written back into the requests an
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from sim.engine.kv_cache import KvCache
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request, Status
@@ -16,7 +18,8 @@ from sim.engine.vllm_v1 import Step, VllmV1
 from sim.engine.worklist import step_work
 from sim.work import PrefillChunk, StepWork
 
-RUNNING = Status.RUNNING
+RUNNING, FINISHED = Status.RUNNING, Status.FINISHED
+_rank = attrgetter("rank")
 NOBODY: list[Request] = []
 
 
@@ -159,15 +162,14 @@ class FastVllmV1(VllmV1):
                 finished.append(request)
         if asynchronous and caching:
             self.cache.register_due(steady, plan.number)
-        if steady.ends_now():
-            finished += steady.ended()
+        finished += steady.ended()
         if finished:
             self._end_all(finished)
         return Outcome(emitted, finished, others)
 
     def _end_all(self, finished: list[Request]) -> None:
         if len(finished) > 1:
-            finished.sort(key=lambda request: request.rank)
+            finished.sort(key=_rank)
         for request in finished:
             if request.status is RUNNING:
                 self.running.remove(request)
@@ -272,9 +274,15 @@ class FastVllmV1(VllmV1):
             steady.streaming += len(prompts)
         if self.cache.caching and self.settings.async_scheduling:
             self.cache.register_due(steady, number)
-        ended = steady.ended() if steady.ends_now() else NOBODY
+        ended = steady.ended()
         if ended:
-            self._end_all(ended)
+            if len(ended) > 1:
+                ended.sort(key=_rank)
+            for request in ended:
+                self.running.remove(request)
+                self.cache.settle(request)
+                self.cache.release(request)
+                request.status = FINISHED
         return prompts, ended
 
     def steady_plan(self) -> Plan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from sim.engine.protocol import Engine, Foresight, Plan
 from sim.engine.request import Request
@@ -10,6 +11,9 @@ from sim.fleet.replica import InFlight, Replica
 from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import RequestLog
 from sim.work import CostModel, PrefillChunk, StepWork
+
+new = tuple.__new__
+"""Makes a NamedTuple without its Python-level constructor."""
 
 
 class FastReplica(Replica):
@@ -24,24 +28,12 @@ class FastReplica(Replica):
 
     def advance(self, to_s: float) -> None:
         """Live through all moments before ``to_s``; no request may arrive before it any more."""
-        inbox, in_flight = self._inbox, self._in_flight
-        while (now_s := self.next_s) < to_s:
-            if inbox and inbox[0][0] <= now_s:
-                self._take_in(now_s)
-            if self._completes:
-                self._complete(in_flight.popleft())
-            if not self._go_on(now_s, to_s) and not self._take_prompts(now_s):
-                self._plan(now_s)
+        if self.next_s < to_s:
+            self._live(lambda: to_s, watched=False)
 
     def moment(self, horizon: Callable[[], float]) -> None:
         """Live through the next moment, and through those before the horizon that only go on decoding."""
-        now_s = self.next_s
-        if self._inbox and self._inbox[0][0] <= now_s:
-            self._take_in(now_s)
-        if self._completes:
-            self._complete(self._in_flight.popleft())
-        if not self._go_on(now_s, horizon()) and not self._take_prompts(now_s):
-            self._plan(now_s)
+        self._live(horizon, watched=True)
 
     def close(self) -> None:
         """The run is over."""
@@ -65,89 +57,96 @@ class FastReplica(Replica):
     def _take_prompts(self, now_s: float) -> bool:
         """Plan a step that computes whole prompts beside the decodes; False if the next step is something else.
 
-        It follows a vain ``_go_on``, which has brought the steady batch up to this step.
+        The steady batch has been brought up to this step.
         """
         engine = self.engine
-        if not engine.waiting:
-            return False
         steady = engine.steady
         number = steady.scheduled + 1
         sequences, context_tokens, windows = steady.count, steady.context_tokens(number), steady.window_tokens(number)
         prompts = engine.take_prompts()
         if prompts is None:
             return False
-        chunks = tuple([PrefillChunk(request.computed_tokens, 0) for request in prompts])
-        work = StepWork(chunks, sequences, context_tokens, windows, sequences + len(prompts))
+        chunks = tuple([new(PrefillChunk, (request.computed_tokens, 0)) for request in prompts])
+        fields = (chunks, sequences, context_tokens, windows, sequences + len(prompts), 0)
+        work = new(StepWork, fields)
         self._recorder.admitted(prompts, now_s)
         self._set_next(now_s, self._launch(prompts, work, now_s))
         return True
 
-    def _go_on(self, now_s: float, to_s: float) -> bool:
-        """Plan and complete steps that only decode on, before ``to_s`` and the next arrival; False if there is none.
-
-        The arithmetic is that of ``_launch`` and ``_complete``.
-        """
-        engine, recorder, in_flight, inbox = self.engine, self._recorder, self._in_flight, self._inbox
-        steady = engine.steady
-        number = first = steady.scheduled + 1
-        last = engine.last_known_step()
-        streaming = len(recorder.streaming)
-        if last < number or not streaming:
-            return False
-        sequences = steady.count
-        time = self._cost.decode_time(sequences)
-        if time is None:
-            return False
-        if inbox and inbox[0][0] < to_s:
-            to_s = inbox[0][0]
-        host_s, compute_0_s, compute_1_s, memory_0_s, memory_1_s, communication_s, launch_s, windows = time
-        ends, context_tokens = steady.next_end(), steady.context_tokens(number)
-        replica, running, waiting = recorder.replica, len(engine.running), len(engine.waiting)
-        blocks_due, block_tokens, used = engine.blocks_due, steady.block_tokens, engine.kv_blocks_used
-        used_before, append, depth = used, recorder.append_row, engine.steps_in_flight
-        last_end_s, pure_s, free_s = recorder.last_end_s, recorder.pure_s, self._device_free_s
-        peak_s, completed = 0.0, 0
-        while True:
-            compute_s = compute_0_s + compute_1_s * context_tokens
-            memory_s = memory_0_s + memory_1_s * context_tokens
-            if windows:
-                _, compute_s, memory_s, _, _ = time.at(context_tokens, steady.window_tokens(number))
-            planned_s = now_s if now_s > free_s else free_s
-            ready_s = now_s + host_s
-            free_s = (ready_s if ready_s > free_s else free_s) + (compute_s + memory_s + communication_s + launch_s)
-            used += blocks_due[number % block_tokens]
-            in_flight.append(
-                (None, planned_s, free_s, 0, sequences, context_tokens, compute_s, memory_s, communication_s, launch_s)
-            )
-            if len(in_flight) < depth:
-                self._completes, now_s = False, ready_s
-                break
-            plan, began_s, end_s, _, decoded, attended, computing_s, reading_s, talking_s, launching_s = in_flight[0]
-            now_s = end_s if end_s > ready_s else ready_s
-            if number == last or now_s >= to_s or plan is not None or number - depth + 1 >= ends:
-                self._completes = True
-                break
-            in_flight.popleft()
-            completed += 1
-            gap_s = end_s - last_end_s
-            if gap_s > peak_s:
-                peak_s = gap_s
-            pure_s += end_s - began_s
-            last_end_s = end_s
-            append(
-                (
+    def _live(self, horizon: Callable[[], float], *, watched: bool) -> None:
+        """Moment after moment, up to the horizon; if somebody watches, none after the first in which a request ends."""
+        engine, recorder, cost, in_flight, inbox = self.engine, self._recorder, self._cost, self._in_flight, self._inbox
+        steady, streams, append, replica = engine.steady, recorder.streaming, recorder.append_row, recorder.replica
+        blocks_due, block_tokens, depth = engine.blocks_due, engine.steady.block_tokens, engine.steps_in_flight
+        now_s, to_s = self.next_s, inf
+        while now_s < to_s:
+            if inbox and inbox[0][0] <= now_s:
+                self._take_in(now_s)
+            if self._completes:
+                self._complete(in_flight.popleft())
+            to_s = horizon()
+            last = engine.last_known_step() if streams else 0
+            number = first = steady.scheduled + 1
+            sequences = steady.count
+            time = cost.decode_time(sequences) if last >= number else None
+            if time is None:
+                if not engine.waiting or not self._take_prompts(now_s):
+                    self._plan(now_s)
+                if watched:
+                    return
+                now_s = self.next_s
+                continue
+            # Decode on until an arrival, a prompt's first token, an end, or another number of sequences. The
+            # arithmetic is that of _launch and _complete.
+            stop_s = inbox[0][0] if inbox and inbox[0][0] < to_s else to_s
+            host_s, compute_0_s, compute_1_s, memory_0_s, memory_1_s, communication_s, launch_s, windows = time
+            ends, context_tokens, used = steady.next_end(), steady.context_tokens(number), engine.kv_blocks_used
+            running, waiting, streaming = len(engine.running), len(engine.waiting), len(streams)
+            last_end_s, pure_s, free_s = recorder.last_end_s, recorder.pure_s, self._device_free_s
+            peak_s, completed, used_before = 0.0, 0, used
+            while True:
+                compute_s = compute_0_s + compute_1_s * context_tokens
+                memory_s = memory_0_s + memory_1_s * context_tokens
+                if windows:
+                    _, compute_s, memory_s, _, _ = time.at(context_tokens, steady.window_tokens(number))
+                planned_s = now_s if now_s > free_s else free_s
+                ready_s = now_s + host_s
+                free_s = (ready_s if ready_s > free_s else free_s) + (compute_s + memory_s + communication_s + launch_s)
+                used += blocks_due[number % block_tokens]
+                in_flight.append((
+                    None, planned_s, free_s, 0, sequences, context_tokens,
+                    compute_s, memory_s, communication_s, launch_s,
+                ))  # fmt: skip
+                if len(in_flight) < depth:
+                    self._completes, now_s = False, ready_s
+                    break
+                plan, began_s, end_s, _, decoded, attended, computing_s, reading_s, talking_s, launching_s = in_flight[
+                    0
+                ]
+                now_s = end_s if end_s > ready_s else ready_s
+                if number == last or now_s >= stop_s or plan is not None or number - depth + 1 >= ends:
+                    self._completes = True
+                    break
+                in_flight.popleft()
+                completed += 1
+                gap_s = end_s - last_end_s
+                if gap_s > peak_s:
+                    peak_s = gap_s
+                pure_s += end_s - began_s
+                last_end_s = end_s
+                append((
                     replica, began_s, end_s, 0, decoded, attended, running, waiting, used, 0,
                     computing_s, reading_s, talking_s, launching_s, gap_s, streaming, streaming,
-                )
-            )  # fmt: skip
-            context_tokens += sequences
-            number += 1
-        self.next_s = now_s
-        self._device_free_s = free_s
-        engine.decoded(number + 1 - first, completed, used - used_before)
-        if completed:
-            recorder.decoded(completed, last_end_s, pure_s, peak_s)
-        return True
+                ))  # fmt: skip
+                context_tokens += sequences
+                number += 1
+            self.next_s = now_s
+            self._device_free_s = free_s
+            engine.decoded(number + 1 - first, completed, used - used_before)
+            if completed:
+                recorder.decoded(completed, last_end_s, pure_s, peak_s)
+            if watched:
+                return
 
 
 def build_replica(

@@ -94,7 +94,7 @@ class ReplicaRecorder:
 
     def went_on(self, step: Step, prompts: list[Request], ended: list[Request], counts: tuple[int, int, int]) -> None:
         """``completed``, of a step that gave a token to all that streams, and the first one to whole prompts."""
-        planned_s, end_s = step[1], step[2]
+        _, planned_s, end_s, prefill, decodes, attended, compute_s, memory_s, communication_s, launch_s = step
         duration_s, count, gap_s = end_s - planned_s, len(self.streaming), 0.0
         if prompts:
             self._mixed_s += duration_s
@@ -111,8 +111,11 @@ class ReplicaRecorder:
             self._start_streak(request, end_s)
         for request in ended:
             self._finish(request, end_s)
-        emitted = count + len(prompts)
-        self.append_row((self.replica, *step[1:6], *counts, 0, *step[6:], gap_s, count, emitted))
+        running, waiting, used = counts
+        self.append_row((
+            self.replica, planned_s, end_s, prefill, decodes, attended, running, waiting, used, 0,
+            compute_s, memory_s, communication_s, launch_s, gap_s, count, count + len(prompts),
+        ))  # fmt: skip
         self.last_end_s = end_s
         self.steps_taken += 1
 
