@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sim.engine.blocks import Block, BlockPool, unheld
 from sim.engine.prompts import full_block_keys
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
-from sim.engine.steady import SteadyBatch
 
 
 class Hit(NamedTuple):
     """A cached prefix of ``tokens``, with the blocks that a request would share, per KV group."""
 
     tokens: int
-    groups: tuple[list[Block], ...]
+    groups: tuple[list[Any], ...]
+
+
+NO_HIT = Hit(0, ([],))
 
 
 class KvCache:
@@ -45,16 +47,17 @@ class KvCache:
 
     def hit(self, request: Request) -> Hit:
         """The longest cached prefix; the last known token is always computed anew."""
+        if not self.caching:
+            return NO_HIT
         blocks: list[Block] = []
-        if self.caching:
-            most = (request.known_tokens - 1) // self.block_tokens
-            for key in islice(full_block_keys(request, self.block_tokens, most), most):
-                block = self.pool.cached(key)
-                if block is None:
-                    break
-                blocks.append(block)
-            if self._drops_last:
-                del blocks[-1:]
+        most = (request.known_tokens - 1) // self.block_tokens
+        for key in islice(full_block_keys(request, self.block_tokens, most), most):
+            block = self.pool.cached(key)
+            if block is None:
+                break
+            blocks.append(block)
+        if self._drops_last:
+            del blocks[-1:]
         return Hit(len(blocks) * self.block_tokens, (blocks,))
 
     def admit(self, request: Request, hit: Hit, tokens: int, *, others_running: bool) -> bool:
@@ -106,31 +109,10 @@ class KvCache:
         """Blocks that a running request lacks for its first ``end`` tokens."""
         return max(0, self._blocks(end) - request.block_count)
 
-    def take_due(self, steady: SteadyBatch, step: int) -> None:
-        """The members of the steady batch that begin a block in this step take one; the caller has checked they fit."""
-        phase = step % self.block_tokens
-        if steady.due is None:
-            self.pool.take_count(steady.blocks_due[phase])
-            return
-        members = steady.due[phase]
-        for request, block in zip(members, self.pool.take(len(members)), strict=True):
-            request.blocks.append(block)
-            request.block_count += 1
-
-    def register_due(self, steady: SteadyBatch, step: int) -> None:
-        """The blocks that members of the steady batch fill in this step may be hit from now on."""
-        assert steady.due is not None, "only named members register blocks"
-        for request in steady.due[(step + 1) % self.block_tokens]:
-            self.register(request, request.computed_tokens - request.joined_at + step)
-
     def settle(self, request: Request) -> None:
-        """Note the blocks of a request that has left the steady batch."""
-        if self.caching:
-            settled = request.computed_tokens - request.placeholders
-            self.register(request, min(settled, request.known_tokens))
-        else:
-            request.block_count = count = -(-request.computed_tokens // self.block_tokens)
-            request.visit_at = count * self.block_tokens + 1
+        """Note the blocks of a request that has left a steady batch; nothing is cached there."""
+        request.block_count = count = self._blocks(request.computed_tokens)
+        request.visit_at = count * self.block_tokens + 1
 
     def register(self, request: Request, tokens: int) -> None:
         """Blocks filled by the first ``tokens`` may be hit from now on."""

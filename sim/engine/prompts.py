@@ -66,3 +66,35 @@ def _block_keys(request: Request, block_tokens: int) -> Iterator[int]:
                 parent = hash((parent, *content))
                 yield parent
                 content, missing = [], block_tokens
+
+
+def block_runs(request: Request, block_tokens: int) -> list[tuple[int, int, int]]:
+    """All full blocks that a request may ever have, as runs of consecutive keys: (first block, its key, blocks).
+
+    Blocks within one piece make a run; one that begins in a piece and ends in a later one stands alone. Equal keys mean
+    equal tokens from the start, as above.
+    """
+    runs: list[tuple[int, int, int]] = []
+    parent, index, missing = 0, 0, block_tokens
+    content: list[tuple[str, int, int]] = []
+    for segment, length in pieces_of(request):
+        start = 0
+        if content:
+            start = min(missing, length)
+            content.append((segment, 0, start))
+            missing -= start
+            if missing:
+                continue
+            parent = hash((parent, *content))
+            runs.append((index, parent, 1))
+            index += 1
+            content = []
+        blocks, left = divmod(length - start, block_tokens)
+        if blocks:
+            base = hash((parent, segment, start))
+            runs.append((index, base, blocks))
+            index += blocks
+            parent = base + blocks - 1
+        if left:
+            content, missing = [(segment, length - left, left)], block_tokens - left
+    return runs

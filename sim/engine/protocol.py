@@ -39,6 +39,15 @@ class Plan:
         return not self.scheduled and not self.steady
 
 
+class Prompts(NamedTuple):
+    """A step that computes the whole prompts of ``requests`` beside the decodes of the steady batch."""
+
+    requests: list[Request]
+    admitted: list[tuple[Request, int, bool]]
+    """As in ``Plan``."""
+    work: StepWork
+
+
 class Verified(NamedTuple):
     """Speculation in one step: verifications, the drafts they looked at, and those they accepted.
 
@@ -142,20 +151,17 @@ class Foresight(Engine, Protocol):
         """So many of these steps were scheduled, which took ``blocks``, and the oldest in flight completed."""
         ...
 
-    def take_prompts(self) -> list[Request] | None:
-        """Schedule a step of the steady batch and of whole prompts that wait; returns the requests they are of.
-
-        None, with nothing decided, if the next step is anything else.
-        """
+    def next_step(self) -> Plan | Prompts:
+        """``schedule``, without naming who decodes where the step computes whole prompts and no chunks."""
         ...
 
     def complete_steady(self) -> tuple[list[Request], list[Request]] | None:
-        """Complete the oldest step in flight, made by ``decoded`` or ``take_prompts``: first tokens, and what ended.
+        """Complete the oldest step in flight, made by ``decoded`` or as ``Prompts``: first tokens, and what ended.
 
         None, with nothing done, if its requests had to be named meanwhile: ``complete`` takes its ``steady_plan``.
         """
         ...
 
     def steady_plan(self) -> Plan:
-        """The plan of the oldest step in flight, where it was made by ``decoded`` or ``take_prompts``."""
+        """The plan of the oldest step in flight, where it was made by ``decoded`` or as ``Prompts``."""
         ...

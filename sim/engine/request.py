@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sim.engine.blocks import Block
@@ -43,6 +43,7 @@ class Request:
         "ends_at",
         "final_tokens",
         "held",
+        "held_pieces",
         "in_flight_tokens",
         "joined_at",
         "key_source",
@@ -61,6 +62,8 @@ class Request:
         "register_at",
         "registered_blocks",
         "request_id",
+        "run_index",
+        "runs",
         "sent_tokens",
         "serial",
         "status",
@@ -112,6 +115,8 @@ class Request:
         """Held blocks in order, with prefix caching; without, ``block_count`` is all there is."""
         self.held: list[Held] = []
         """Held blocks per group of layers, where the model has windows."""
+        self.held_pieces: list[Any] = []
+        """What it holds in a ``RunCache``: cached pieces, each up to where."""
         self.registered_blocks = 0
         """Leading blocks that others may hit."""
         self.register_at = 0
@@ -131,6 +136,10 @@ class Request:
         self.counted = False
         """In the sums of the steady batch's next step."""
         self.keys: list[int] = []
+        self.runs: list[tuple[int, int, int]] = []
+        """Its full blocks as runs of consecutive keys: (first block, key, blocks)."""
+        self.run_index = 0
+        """The run that its next full block belongs to."""
         self.key_source: Iterator[int] | None = None
         """Yields the keys of further full blocks."""
 

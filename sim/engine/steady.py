@@ -23,7 +23,7 @@ class SteadyBatch:
     scheduled with it.
     """
 
-    def __init__(self, block_tokens: int, windows: tuple[int, ...], *, steps_ahead: int, named: bool) -> None:
+    def __init__(self, block_tokens: int, windows: tuple[int, ...], *, steps_ahead: int) -> None:
         self.scheduled = 0
         self.completed = 0
         self.count = 0
@@ -32,8 +32,6 @@ class SteadyBatch:
         """Requests that every completed step gives a token: they joined in one and have not ended."""
         self.blocks_due = [0] * block_tokens
         """Members that take a KV block in the steps whose number leaves this remainder."""
-        self.due: list[dict[Request, None]] | None = [{} for _ in range(block_tokens)] if named else None
-        """Who they are, where that matters."""
         self.block_tokens = block_tokens
         self.highest_rank = -1
         """No member was admitted later than this."""
@@ -79,10 +77,7 @@ class SteadyBatch:
         request.counted = True
         self.count += 1
         self._offset += offset
-        phase = (1 - offset) % self.block_tokens
-        self.blocks_due[phase] += 1
-        if self.due is not None:
-            self.due[phase][request] = None
+        self.blocks_due[(1 - offset) % self.block_tokens] += 1
         for window in self._windows:
             window.add(request, offset, self.scheduled)
 
@@ -91,10 +86,7 @@ class SteadyBatch:
         request.counted = False
         self.count -= 1
         self._offset -= offset
-        phase = (1 - offset) % self.block_tokens
-        self.blocks_due[phase] -= 1
-        if self.due is not None:
-            del self.due[phase][request]
+        self.blocks_due[(1 - offset) % self.block_tokens] -= 1
         for window in self._windows:
             window.take_out(offset)
 

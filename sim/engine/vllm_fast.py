@@ -9,8 +9,9 @@ from __future__ import annotations
 from operator import attrgetter
 
 from sim.engine.kv_cache import KvCache
-from sim.engine.protocol import Outcome, Plan
+from sim.engine.protocol import Outcome, Plan, Prompts
 from sim.engine.request import Request, Status
+from sim.engine.run_cache import RunCache
 from sim.engine.settings import EngineSettings
 from sim.engine.steady import SteadyBatch
 from sim.engine.versions import VllmV1Rules
@@ -21,21 +22,22 @@ from sim.work import PrefillChunk, StepWork
 RUNNING, FINISHED = Status.RUNNING, Status.FINISHED
 _rank = attrgetter("rank")
 NOBODY: list[Request] = []
+ANSWER = "o:"
+"""Begins the names of segments that are a request's output."""
+new = tuple.__new__
+"""Makes a NamedTuple without its Python-level constructor."""
 
 
 class FastVllmV1(VllmV1):
     """For models whose layers share one KV block table."""
 
-    cache: KvCache
+    cache: KvCache | RunCache
 
     def __init__(self, rules: VllmV1Rules, settings: EngineSettings, windows: tuple[int, ...] = ()) -> None:
         super().__init__(rules, settings, windows)
-        self.steady = SteadyBatch(
-            settings.block_tokens,
-            windows,
-            steps_ahead=self.steps_in_flight - 1,
-            named=self.cache.caching,
-        )
+        if self.cache.caching:
+            self.cache = RunCache(settings, unhashed_first=rules.unhashed_blocks_first)
+        self.steady = SteadyBatch(settings.block_tokens, windows, steps_ahead=self.steps_in_flight - 1)
         self._rest: list[Request] = []
         """Running requests that are not in the steady batch, in order of admission: prompts not yet computed."""
         limited = self.cache.pool.usable is not None
@@ -46,17 +48,57 @@ class FastVllmV1(VllmV1):
         """Requests of further plans in flight whose whole prompts they compute."""
         self._named_late: set[int] = set()
         """Plans that were made without names, and named later."""
+        self._answers_recur = False
+        """Some prompt holds an answer, so that blocks which answers fill must be registered as they do."""
+
+    def add(self, request: Request) -> None:
+        """A request arrives."""
+        super().add(request)
+        if request.prompt is not None and self.cache.caching and not self._answers_recur:
+            self._answers_recur = any(segment.startswith(ANSWER) for segment, _ in request.prompt)
 
     def schedule(self) -> Plan:
         """Decide the next step."""
+        step = self._decide()
+        return self._plainly() if step is None else self._plan(step)
+
+    def next_step(self) -> Plan | Prompts:
+        """``schedule``, without naming who decodes where the step computes whole prompts and no chunks."""
+        step = self._decide()
+        if step is None:
+            return self._plainly()
+        if self._rest or not step.scheduled or not all(map(_is_whole_prompt, step.scheduled)):
+            return self._plan(step)
+        steady = self.steady
+        number = steady.scheduled + 1
+        members, context_tokens = steady.count, steady.context_tokens(number)
+        windows = steady.window_tokens(number) if self._windows else ()
+        steady.scheduled = number
+        prompts, chunks = [], []
+        for request, tokens in step.scheduled:
+            chunks.append(new(PrefillChunk, (tokens, request.computed_tokens)))
+            request.computed_tokens = request.known_tokens
+            steady.join(request)
+            prompts.append(request)
+        self._prompts[number] = prompts
+        work = new(StepWork, (tuple(chunks), members, context_tokens, windows, members + len(prompts), 0))
+        return new(Prompts, (prompts, step.admitted, work))
+
+    def _decide(self) -> Step | None:
+        """What runs goes on, and what fits is admitted; None if that is for the plain scheduler to see to."""
         steady = self.steady
         number = steady.scheduled + 1
         steady.drop(number)
         step = self._continue_all(number)
-        if step is None:
-            return self._plainly()
-        if self.waiting and step.budget > 0:
+        if step is not None and self.waiting and step.budget > 0:
+            if self._answers_recur:
+                self._register_filled(number)
             self._admit(step)
+        return step
+
+    def _plan(self, step: Step) -> Plan:
+        steady = self.steady
+        number = steady.scheduled + 1
         members, context_tokens = steady.count, steady.context_tokens(number)
         windows = steady.window_tokens(number) if self._windows else ()
         chunks, contexts, sampled = self._commit_tokens(step.scheduled)
@@ -74,23 +116,28 @@ class FastVllmV1(VllmV1):
             self._made(plan)
         return plan
 
+    def _register_filled(self, number: int) -> None:
+        """Blocks that answers have filled with the steps scheduled (asynchronous: completed) can be hit from now on."""
+        clock = self.steady.completed if self.settings.async_scheduling else number
+        for request in self.running:
+            if request.serial:
+                filled = request.computed_tokens + min(clock, request.leaves_at) - request.joined_at
+                self.cache.register(request, filled)
+
     def _continue_all(self, number: int) -> Step | None:
         """Give everything that runs its tokens and blocks; None if they do not suffice, or it matters who is first."""
         steady, cache = self.steady, self.cache
         step = Step(self.settings.max_batched_tokens - steady.count, 0)
         if step.budget < 0:
             return None
-        blocks = steady.blocks_due[number % steady.block_tokens]
+        blocks = self.blocks_due[number % steady.block_tokens]
         if self._rest or self.waiting:
             step.threshold = self._threshold()
         if self._rest and not self._continue_rest(step, blocks):
             return None
-        if blocks:
-            if blocks > cache.pool.free:
-                return None
-            cache.take_due(steady, number)
-        if cache.caching and not self.settings.async_scheduling:
-            cache.register_due(steady, number)
+        if blocks > cache.pool.free:
+            return None
+        cache.pool.take_count(blocks)
         for request, tokens in step.scheduled:
             if request.computed_tokens + tokens >= request.visit_at:
                 cache.extend(request, request.computed_tokens + tokens)
@@ -140,7 +187,7 @@ class FastVllmV1(VllmV1):
 
     def complete(self, plan: Plan) -> Outcome:
         """Apply a step's result."""
-        steady, caching = self.steady, self.cache.caching
+        steady = self.steady
         asynchronous = self.settings.async_scheduling
         plan = self._in_flight.pop(plan.number, plan)
         self._named_late.discard(plan.number)
@@ -160,8 +207,6 @@ class FastVllmV1(VllmV1):
                 request.placeholders -= 1
             if request.known_tokens >= request.final_tokens:
                 finished.append(request)
-        if asynchronous and caching:
-            self.cache.register_due(steady, plan.number)
         finished += steady.ended()
         if finished:
             self._end_all(finished)
@@ -189,45 +234,6 @@ class FastVllmV1(VllmV1):
             return 0
         return self._affordable(number, steady.last_unchanged())
 
-    def take_prompts(self) -> list[Request] | None:
-        """Schedule a step of the steady batch and of whole prompts that wait; returns the requests they are of.
-
-        None, with nothing decided, if the next step is anything else: a chunk of a prompt, a prefix hit, a preemption.
-        """
-        steady, settings, running, pool = self.steady, self.settings, self.running, self.cache.pool
-        number = steady.scheduled + 1
-        steady.drop(number)
-        room, blocks = settings.max_batched_tokens - steady.count, self.blocks_due[number % steady.block_tokens]
-        if self._rest or self._named_late or self.cache.caching or room < 0 or blocks > pool.free:
-            return None
-        threshold, seats, watermark = self._threshold(), self._most_running - len(running), self.cache.watermark
-        admitted: list[Request] = []
-        for request in self.waiting:
-            tokens = request.known_tokens
-            if not room or len(admitted) == seats:
-                break
-            if tokens > room or tokens > threshold:
-                return None
-            needed = -(-tokens // steady.block_tokens)
-            if blocks + needed + (watermark if running or admitted else 0) > pool.free:
-                break
-            room -= tokens
-            blocks += needed
-            admitted.append(request)
-        if not admitted:
-            return None
-        pool.take_count(blocks)
-        steady.scheduled = number
-        for request in admitted:
-            self.waiting.take()
-            request.status = RUNNING
-            request.rank = self._admissions = self._admissions + 1
-            request.computed_tokens = request.known_tokens
-            running.append(request)
-            steady.join(request)
-        self._prompts[number] = admitted
-        return admitted
-
     def _affordable(self, number: int, last: int) -> int:
         """The last of these steps for whose blocks the free ones suffice."""
         steady, free = self.steady, self.cache.pool.free
@@ -243,23 +249,13 @@ class FastVllmV1(VllmV1):
         return min(fits - 1, last)
 
     def decoded(self, scheduled: int, completed: int, blocks: int) -> None:
-        """Steps of a run: take and register their blocks."""
-        steady, cache = self.steady, self.cache
-        if not cache.caching:
-            cache.pool.take_count(blocks)
-        else:
-            first, last = steady.scheduled + 1, steady.scheduled + scheduled
-            for number in range(first, last + 1):
-                cache.take_due(steady, number)
-            if self.settings.async_scheduling:
-                first, last = steady.completed + 1, steady.completed + completed
-            for number in range(first, last + 1):
-                cache.register_due(steady, number)
-        steady.scheduled += scheduled
-        steady.completed += completed
+        """Steps of a run: take their blocks."""
+        self.cache.pool.take_count(blocks)
+        self.steady.scheduled += scheduled
+        self.steady.completed += completed
 
     def complete_steady(self) -> tuple[list[Request], list[Request]] | None:
-        """Complete the oldest step in flight, made by ``decoded`` or ``take_prompts``: first tokens, and what ended.
+        """Complete the oldest step in flight, made by ``decoded`` or as ``Prompts``: first tokens, and what ended.
 
         None, with nothing done, if its requests had to be named meanwhile: ``complete`` takes its ``steady_plan``.
         """
@@ -272,8 +268,6 @@ class FastVllmV1(VllmV1):
         if prompts:
             prompts = [request for request in prompts if request.serial]
             steady.streaming += len(prompts)
-        if self.cache.caching and self.settings.async_scheduling:
-            self.cache.register_due(steady, number)
         ended = steady.ended()
         if ended:
             if len(ended) > 1:
@@ -286,7 +280,7 @@ class FastVllmV1(VllmV1):
         return prompts, ended
 
     def steady_plan(self) -> Plan:
-        """The plan of the oldest step in flight, where it was made by ``decoded`` or ``take_prompts``."""
+        """The plan of the oldest step in flight, where it was made by ``decoded`` or as ``Prompts``."""
         return self._in_flight[self.steady.completed + 1]
 
     def settle(self) -> None:
@@ -334,6 +328,13 @@ class FastVllmV1(VllmV1):
                 self.steady.settle(request)
                 self.cache.settle(request)
         self.steady.clear()
+
+
+def _is_whole_prompt(scheduled: tuple[Request, int]) -> bool:
+    """Not a chunk of one, nor the one token that a resumed request lacks, which counts as a decode."""
+    request, tokens = scheduled
+    known = request.known_tokens
+    return request.computed_tokens + tokens == known and (tokens > 1 or known == request.prompt_tokens)
 
 
 def _named(prompts: list[Request], number: int) -> Plan:

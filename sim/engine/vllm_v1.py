@@ -12,6 +12,7 @@ from sim.engine.kv_cache import KvCache
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.queues import FcfsQueue, PriorityQueue, WaitingQueue
 from sim.engine.request import Request, Status
+from sim.engine.run_cache import RunCache
 from sim.engine.settings import EngineSettings
 from sim.engine.speculation import Draws, Speculation
 from sim.engine.versions import VllmV1Rules
@@ -37,7 +38,7 @@ class VllmV1:
         self.steps_in_flight = 2 if settings.async_scheduling else 1
         self.prefix_queries = 0
         self.prefix_hits = 0
-        self.cache = _cache(rules, settings)
+        self.cache: KvCache | WindowCache | RunCache = _cache(rules, settings)
         self.waiting: WaitingQueue = PriorityQueue() if settings.policy == "priority" else FcfsQueue()
         self.running: list[Request] = []
         self._admissions = 0

@@ -10,10 +10,7 @@ from sim.engine.request import Request
 from sim.fleet.replica import InFlight, Replica
 from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import RequestLog
-from sim.work import CostModel, PrefillChunk, StepWork
-
-new = tuple.__new__
-"""Makes a NamedTuple without its Python-level constructor."""
+from sim.work import CostModel
 
 
 class FastReplica(Replica):
@@ -54,24 +51,14 @@ class FastReplica(Replica):
         for request in ended:
             self._on_finish(request)
 
-    def _take_prompts(self, now_s: float) -> bool:
-        """Plan a step that computes whole prompts beside the decodes; False if the next step is something else.
-
-        The steady batch has been brought up to this step.
-        """
-        engine = self.engine
-        steady = engine.steady
-        number = steady.scheduled + 1
-        sequences, context_tokens, windows = steady.count, steady.context_tokens(number), steady.window_tokens(number)
-        prompts = engine.take_prompts()
-        if prompts is None:
-            return False
-        chunks = tuple([new(PrefillChunk, (request.computed_tokens, 0)) for request in prompts])
-        fields = (chunks, sequences, context_tokens, windows, sequences + len(prompts), 0)
-        work = new(StepWork, fields)
-        self._recorder.admitted(prompts, now_s)
-        self._set_next(now_s, self._launch(prompts, work, now_s))
-        return True
+    def _plan(self, now_s: float) -> None:
+        """Plan a step that is not known beforehand."""
+        step = self.engine.next_step()
+        if isinstance(step, Plan):
+            self._hand_over(step, now_s)
+            return
+        self._recorder.admitted(step.admitted, now_s)
+        self._set_next(now_s, self._launch(step.requests, step.work, now_s))
 
     def _live(self, horizon: Callable[[], float], *, watched: bool) -> None:
         """Moment after moment, up to the horizon; if somebody watches, none after the first in which a request ends."""
@@ -90,8 +77,7 @@ class FastReplica(Replica):
             sequences = steady.count
             time = cost.decode_time(sequences) if last >= number else None
             if time is None:
-                if not engine.waiting or not self._take_prompts(now_s):
-                    self._plan(now_s)
+                self._plan(now_s)
                 if watched:
                     return
                 now_s = self.next_s

@@ -104,7 +104,9 @@ class Replica:
 
     def _plan(self, now_s: float) -> None:
         """Plan a step and hand it to the device."""
-        plan = self.engine.schedule()
+        self._hand_over(self.engine.schedule(), now_s)
+
+    def _hand_over(self, plan: Plan, now_s: float) -> None:
         ready_s = None
         if not plan.empty or plan.preempted:
             self._recorder.scheduled(plan, now_s)

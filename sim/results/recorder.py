@@ -46,15 +46,20 @@ class ReplicaRecorder:
 
     def scheduled(self, plan: Plan, now_s: float) -> None:
         """A plan was made: first admissions get their time, the preempted are counted."""
-        requests = self._requests
-        for request, cached_tokens, resumed in plan.admitted:
-            if not resumed:
-                requests.scheduled_s[request.order] = now_s
-                requests.prefill_s[request.order] = 0.0
-                requests.cached_tokens[request.order] = cached_tokens
+        self.admitted(plan.admitted, now_s)
         for request in plan.preempted:
-            requests.preemptions[request.order] += 1
+            self._requests.preemptions[request.order] += 1
         self.preemptions += len(plan.preempted)
+
+    def admitted(self, admitted: list[tuple[Request, int, bool]], now_s: float) -> None:
+        """Requests left the queue, with the tokens that were cached; resumed ones had done so before."""
+        requests = self._requests
+        for request, cached_tokens, resumed in admitted:
+            if not resumed:
+                row = request.order
+                requests.scheduled_s[row] = now_s
+                requests.prefill_s[row] = 0.0
+                requests.cached_tokens[row] = cached_tokens
 
     def completed(self, plan: Plan, outcome: Outcome, step: tuple[float, ...], counts: tuple[int, int, int]) -> None:
         """A step ended and its tokens reached the clients.
@@ -82,15 +87,6 @@ class ReplicaRecorder:
         self._flush_if_full()
         self.last_end_s = end_s
         self.steps_taken += 1
-
-    def admitted(self, prompts: list[Request], now_s: float) -> None:
-        """``scheduled``, of requests without a prefix hit."""
-        scheduled_s, prefill_s = self._requests.scheduled_s, self._requests.prefill_s
-        for request in prompts:
-            row = request.order
-            if isnan(scheduled_s[row]):
-                scheduled_s[row] = now_s
-                prefill_s[row] = 0.0
 
     def went_on(self, step: Step, prompts: list[Request], ended: list[Request], counts: tuple[int, int, int]) -> None:
         """``completed``, of a step that gave a token to all that streams, and the first one to whole prompts."""
