@@ -25,6 +25,8 @@ LATENT_DECODE_COMPUTE = 0.55
 table of it exists, these reproduce served DeepSeek models."""
 LATENT_CURVE_HEAD_DIM = 128
 """The grouped-query kernel that MLA decode is told relative to."""
+MOST_REMEMBERED = 20_000
+"""Chunks of which a kind remembers the time."""
 SCAN_FLOPS = 6
 """Per token and element of a linear layer's state: decay, rank-one update, read-out."""
 
@@ -95,8 +97,8 @@ class _Softmax:
         self._area_flops = 2.0 * self._heads * (query_dim + shape.value_head_dim)
         self._window = window
         self._prepare_peak = self._peak
-        self._by_tokens: dict[int, Parts] = {}
-        """Of one chunk that begins a prompt: the most common step by far."""
+        self._lone_chunks: dict[tuple[PrefillChunk, ...], Parts] = {}
+        """Of steps with one chunk: most are."""
 
     def _decode(self, curve: DecodeAttentionCurve, kv_heads: int, work: StepWork, contexts: float) -> Parts:
         parts = self._over(curve, kv_heads, work.decode_sequences, contexts, _queries(work))
@@ -118,12 +120,13 @@ class _Softmax:
     def prefill_parts(self, work: StepWork) -> Parts:
         """All chunks of a step; they share one launch."""
         chunks = work.chunks
-        if len(chunks) != 1 or chunks[0][1]:
+        if len(chunks) != 1:
             return self._chunks(chunks)
-        tokens = chunks[0][0]
-        parts = self._by_tokens.get(tokens)
+        parts = self._lone_chunks.get(chunks)
         if parts is None:
-            parts = self._by_tokens[tokens] = self._chunks(chunks)
+            parts = self._chunks(chunks)
+            if len(self._lone_chunks) < MOST_REMEMBERED:
+                self._lone_chunks[chunks] = parts
         return parts
 
     def _chunks(self, chunks: tuple[PrefillChunk, ...]) -> Parts:

@@ -144,7 +144,7 @@ class RunPool:
         return found
 
     def hold(self, piece: Piece, start: int, end: int) -> tuple[Piece, int]:
-        """A request shares blocks of a piece: free ones leave the queue. Returns the piece it holds, and up to where."""
+        """A request shares blocks of a piece: free ones leave the queue. Returns the piece and its end of them."""
         while piece.rest is not None and start >= piece.rest.start:
             piece = piece.rest
         if start > piece.start:

@@ -117,11 +117,17 @@ class FastVllmV1(VllmV1):
         return plan
 
     def _register_filled(self, number: int) -> None:
-        """Blocks that answers have filled with the steps scheduled (asynchronous: completed) can be hit from now on."""
-        clock = self.steady.completed if self.settings.async_scheduling else number
+        """Blocks that answers have filled can be hit from now on: as far as this step goes, and tokens are known.
+
+        What gets nothing in this step was registered when its last one was completed.
+        """
+        completed = self.steady.completed
         for request in self.running:
             if request.serial:
-                filled = request.computed_tokens + min(clock, request.leaves_at) - request.joined_at
+                joined = request.computed_tokens - request.joined_at
+                filled = joined + min(completed, request.ends_at)
+                if request.leaves_at >= number:
+                    filled = min(joined + number, max(request.known_tokens, filled + 1))
                 self.cache.register(request, filled)
 
     def _continue_all(self, number: int) -> Step | None:
