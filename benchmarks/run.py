@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import shlex
 import subprocess
@@ -19,7 +20,9 @@ from typing import Any
 from loads import LOADS, MOONCAKE, Load
 from table import context, line, markdown, replace_figures
 
-PROTOTYPE = Path(__file__).resolve().parents[2] / "shared" / "tools" / "prototype_speed.py"
+REPO = Path(__file__).resolve().parents[1]
+"""What is measured is this checkout, whatever else is installed."""
+PROTOTYPE = REPO.parent / "shared" / "tools" / "prototype_speed.py"
 WARM_UP_REQUESTS = 20
 BYTES_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024
 
@@ -152,7 +155,8 @@ def main() -> None:
 
 def _output(command: list[str]) -> str:
     """What a command prints; its complaints go to the terminal."""
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    environment = {**os.environ, "PYTHONPATH": str(REPO)}
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
 
 
 if __name__ == "__main__":
