@@ -75,6 +75,6 @@ LOADS = {
         },
         sizes=(1_000, 10_000),
     ),
-    # Room for 44,800 tokens, of which 38,000 are in use on average: about one request in ten is preempted.
+    # Room for 44,800 tokens, of which 39,000 are in use on average: about one request in ten is preempted.
     "tight": Load("f", {"engine.kv_blocks": 2_800, "engine.max_model_len": 32_768}),
 }
