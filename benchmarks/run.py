@@ -1,105 +1,162 @@
-"""Speed and memory of the simulator itself: requests and output tokens per CPU second, start-up apart.
+"""Speed and memory of the simulator itself on the reference loads: see README.md beside this file.
 
-usage: python benchmarks/run.py [LOAD ...] [--requests N ...] [--repeat 3]
-
-Each run is a process of its own; the best of the repeats counts. The yardstick ratio is printed when the prototype of
-the design lies beside the checkout (``../shared/tools/prototype_speed.py``).
+usage: python benchmarks/run.py [LOAD ...] [--at-most 10000] [--markdown benchmarks/README.md]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
+import os
 import resource
+import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-YARDSTICK = Path(__file__).resolve().parents[2] / "shared" / "tools" / "prototype_speed.py"
+from loads import LOADS, MOONCAKE, Load
+from table import context, line, markdown, replace_figures
 
-CHAT: dict[str, Any] = {
-    "model": "llama-3.1-8b",
-    "hardware": "h100-sxm",
-    "engine": {"name": "vllm", "version": "0.33", "prefix_caching": False},
-    "traffic": {
-        "arrivals": {"process": "poisson", "rate": 20},
-        "prompt_tokens": {"distribution": "lognormal", "mean": 700, "sigma": 0.8},
-        "output_tokens": {"distribution": "lognormal", "mean": 200, "sigma": 0.7},
-    },
-}
+REPO = Path(__file__).resolve().parents[1]
+"""What is measured is this checkout, whatever else is installed."""
+PROTOTYPE = REPO.parent / "shared" / "tools" / "prototype_speed.py"
+WARM_UP_REQUESTS = 20
+BYTES_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024
 
-LOADS: dict[str, dict[str, Any]] = {
-    "chat": {},
-    "prefix": {"engine.prefix_caching": True, "traffic.shared_prefix": {"tokens": 512, "groups": 50}},
-    "replicas": {"deployment.replicas": 32, "traffic.arrivals.rate": 640},
-    "long": {
-        "traffic.prompt_tokens": {"distribution": "fixed", "value": 128_000},
-        "traffic.arrivals.rate": 0.05,
-        "engine.max_model_len": 131_072,
-    },
-    "tight": {"engine.kv_blocks": 2600, "engine.max_model_len": 32_768},
-}
+Row = dict[str, Any]
 
 
-def measure(load: str, requests: int) -> dict[str, float]:
-    """One run in this process."""
+def measure(load: Load, requests: int, trace: Path) -> Row:
+    """One run in this process. Imports, reading the scenario and a short run come first and are not counted."""
     import sim
 
-    sim.run(CHAT, overrides={**LOADS[load], "traffic.requests": 20})
+    scenario = load.scenario(trace)
+    _ = sim.run(scenario, overrides={"traffic.requests": WARM_UP_REQUESTS}).summary
+    loaded = sim.load(scenario, overrides={"traffic.requests": requests})
     start_s = time.process_time()
-    result = sim.run(CHAT, overrides={**LOADS[load], "traffic.requests": requests})
+    result = sim.run(loaded)
     summary = result.summary
     cpu_s = time.process_time() - start_s
-    tokens = summary["throughput"]["output_tokens_per_s"] * summary["duration_s"]
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * BYTES_OF_MAXRSS
+    table = result.requests
     return {
+        "requests": len(table),
         "cpu_s": cpu_s,
-        "requests_per_cpu_s": requests / cpu_s,
-        "output_tokens_per_cpu_s": tokens / cpu_s,
+        "output_tokens": int(table["output_tokens"].sum()),
         "steps": summary["steps"],
-        "preemptions": summary["preemptions"],
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mb": peak_bytes / 1e6,
+        "preempted_share": float((table["preemptions"] > 0).mean()),
+        "verdict": summary["verdict"],
     }
 
 
-def best(load: str, requests: int, repeat: int) -> dict[str, float]:
-    """The run with the least CPU time of ``repeat`` processes."""
-    command = [sys.executable, __file__, "--one", load, str(requests)]
-    runs = [
-        json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(repeat)
+def in_a_process(name: str, requests: int, trace: Path) -> Row:
+    """``measure`` in a process of its own, whose memory is nobody else's."""
+    command = [sys.executable, __file__, name, "--requests", str(requests), "--trace", str(trace), "--one"]
+    row: Row = json.loads(_output(command))
+    return row
+
+
+def prototype_us(requests: int) -> float:
+    """CPU microseconds per request of the prototype, on as many requests of chat."""
+    words = _output([sys.executable, str(PROTOTYPE), str(requests), "1", "20"]).split()
+    return 1e6 / float(words[words.index("req/s") - 1])
+
+
+def best(name: str, requests: int, trace: Path, repeat: int) -> Row:
+    """The fastest of ``repeat`` runs, each followed by one of the prototype where it is there."""
+    runs, yardsticks = [], []
+    for _ in range(repeat):
+        runs.append(in_a_process(name, requests, trace))
+        if PROTOTYPE.is_file():
+            yardsticks.append(prototype_us(runs[-1]["requests"]))
+    row = min(runs, key=lambda run: float(run["cpu_s"]))
+    each_us = [run["cpu_s"] / run["requests"] * 1e6 for run in runs]
+    return {
+        "load": name,
+        **row,
+        "us_per_request": min(each_us),
+        "requests_per_cpu_s": row["requests"] / row["cpu_s"],
+        "output_tokens_per_cpu_s": row["output_tokens"] / row["cpu_s"],
+        "peak_mb": max(run["peak_mb"] for run in runs),
+        "prototype_us_per_request": min(yardsticks, default=None),
+        "times_prototype": median(ours / its for ours, its in zip(each_us, yardsticks, strict=True))
+        if yardsticks
+        else None,
+        "runs_us_per_request": each_us,
+        "runs_prototype_us_per_request": yardsticks,
+    }
+
+
+def growth(rows: list[Row], row: Row) -> float | None:
+    """Time per request, relative to the least of the same load's smaller sizes; more than 1 is super-linear."""
+    smaller = [
+        other["us_per_request"]
+        for other in rows
+        if other["load"] == row["load"] and other["requests"] < row["requests"]
     ]
-    return min(runs, key=lambda run: run["cpu_s"])
+    return row["us_per_request"] / min(smaller) if smaller else None
 
 
-def yardstick_cpu_s(requests: int, repeat: int) -> float | None:
-    """CPU seconds of the prototype on as many chat requests; None where it is not."""
-    if not YARDSTICK.is_file():
-        return None
-    command = [sys.executable, str(YARDSTICK), str(requests), "1", "20"]
-    texts = (subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(repeat))
-    return min(float(re.search(r"cpu=([\d.]+)s", text).group(1)) for text in texts)  # type: ignore[union-attr]
+def run(arguments: argparse.Namespace) -> list[Row]:
+    """Every load at every size; prints a line for each as it comes."""
+    rows: list[Row] = []
+    for name in arguments.loads:
+        load = LOADS[name]
+        if load.needs_trace and not arguments.trace.is_file():
+            print(f"{name}: skipped, there is no trace at {arguments.trace}: give it as --trace", flush=True)
+            continue
+        for requests in arguments.requests or [size for size in load.sizes if size <= arguments.at_most]:
+            row = best(name, requests, arguments.trace, arguments.repeat)
+            row["growth"] = growth(rows, row)
+            rows.append(row)
+            print(line(row), flush=True)
+    return rows
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the command line may hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("loads", nargs="*", metavar="LOAD", help=f"of {', '.join(LOADS)}; all unless given")
+    parser.add_argument("--requests", type=int, nargs="+", metavar="N", help="sizes, instead of each load's own")
+    parser.add_argument("--at-most", type=int, default=10**9, metavar="N", help="leave out larger sizes")
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="runs of each, of which the best counts (3)")
+    parser.add_argument("--trace", type=Path, default=MOONCAKE, help="Mooncake's conversation_trace.jsonl")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures of every run")
+    parser.add_argument("--markdown", nargs="?", const=Path("-"), type=Path, metavar="FILE",
+                        help="print the table, or put it where FILE has the old one")  # fmt: skip
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    return parser
 
 
 def main() -> None:
-    """Parse arguments and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("loads", nargs="*", default=list(LOADS), metavar="LOAD", help=", ".join(LOADS))
-    parser.add_argument("--requests", type=int, nargs="+", default=[1000, 10_000])
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--one", nargs=2, metavar=("LOAD", "REQUESTS"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    """Measure, print, and write what was asked for."""
+    arguments = parser().parse_args()
+    unknown = [name for name in arguments.loads if name not in LOADS]
+    if unknown:
+        parser().error(f"no load {unknown[0]!r}: there are {', '.join(LOADS)}")
     if arguments.one:
-        print(json.dumps(measure(arguments.one[0], int(arguments.one[1]))))
+        print(json.dumps(measure(LOADS[arguments.loads[0]], arguments.requests[0], arguments.trace)))
         return
-    for load in arguments.loads:
-        for requests in arguments.requests:
-            run = best(load, requests, arguments.repeat)
-            figures = " ".join(f"{name}={value:,.1f}" for name, value in run.items())
-            yardstick = yardstick_cpu_s(requests, arguments.repeat) if load == "chat" else None
-            ratio = f" vs_prototype={run['cpu_s'] / yardstick:.2f}" if yardstick else ""
-            print(f"{load:9} {requests:>9,} {figures}{ratio}", flush=True)
+    arguments.loads = arguments.loads or list(LOADS)
+    about = context(shlex.join(["python", "benchmarks/run.py", *sys.argv[1:]]), arguments.repeat)
+    print("\n".join(f"{key}: {value}" for key, value in about.items()), flush=True)
+    rows = run(arguments)
+    if arguments.json:
+        arguments.json.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    if arguments.markdown == Path("-"):
+        print(markdown(about, rows))
+    elif arguments.markdown:
+        replace_figures(arguments.markdown, markdown(about, rows))
+
+
+def _output(command: list[str]) -> str:
+    """What a command prints; its complaints go to the terminal."""
+    environment = {**os.environ, "PYTHONPATH": str(REPO)}
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
 
 
 if __name__ == "__main__":
