@@ -1,35 +1,14 @@
 """Orca on worlds small enough to work out by hand. Blocks hold 4 tokens."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.engine import EngineSettings
-from sim.engine.orca import Orca
 from sim.engine.request import Status
 from sim.work import PrefillChunk
 
 
-@pytest.fixture(scope="session")
-def orca(world):
-    def build(usable=100, *, max_sequences=8, max_model_len=256, budget=64):
-        return world.of(
-            Orca(
-                EngineSettings(
-                    max_batched_tokens=budget,
-                    max_sequences=max_sequences,
-                    max_model_len=max_model_len,
-                    block_tokens=4,
-                    kv_blocks=usable,
-                )
-            )
-        )
-
-    return build
-
-
 def test_whole_prompts_run_beside_the_decodes_of_others(orca):
-    w = orca(budget=4)
+    w = orca(max_batched_tokens=4)
     w.add("a", 6, 3)
     w.step()
     w.add("b", 20, 2)

@@ -4,27 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.engine import EngineSettings
-from sim.engine.static_batch import StaticBatch
-
-
-@pytest.fixture(scope="session")
-def static(world):
-    def build(usable=100, *, max_sequences=8, max_model_len=16, budget=64):
-        return world.of(
-            StaticBatch(
-                EngineSettings(
-                    max_batched_tokens=budget,
-                    max_sequences=max_sequences,
-                    max_model_len=max_model_len,
-                    block_tokens=4,
-                    kv_blocks=usable,
-                )
-            )
-        )
-
-    return build
-
 
 def test_a_batch_waits_for_its_longest(static):
     """b is done after 1 step and a after 3; c was there from the second on, and waits for a's end."""
@@ -56,7 +35,7 @@ def test_the_finished_leave_the_steps_work(static):
 
 
 def test_all_prompts_run_in_one_step_whatever_the_budget(static):
-    w = static(budget=4)
+    w = static(max_batched_tokens=4)
     w.add("a", 9, 1)
     w.add("b", 10, 1)
     assert w.step().scheduled == {"a": 9, "b": 10}
@@ -80,13 +59,6 @@ def test_a_pool_without_room_for_one_slot_runs_nothing(static):
     w = static(3)
     w.add("a", 1, 1)
     assert w.step().scheduled == {}
-
-
-def test_answers_end_at_max_model_len(static):
-    w = static()
-    a = w.add("a", 10, 50)
-    w.drain()
-    assert a.emitted_tokens == 6
 
 
 def test_a_client_that_gives_up_keeps_its_slot_until_the_batch_ends(static):
