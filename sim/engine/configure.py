@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from sim.engine.rounding import blocks_for
 from sim.engine.schedulers import settings_class
 from sim.engine.settings import EngineSettings
 from sim.engine.speculation import SpeculationSettings
@@ -178,7 +179,7 @@ def _llama_cpp(given: Given) -> Resolved:
     """The context of all slots together is the model's, unless that of one is given; it shrinks to what fits."""
     found = given.resolved({})
     slots = 1 if given.spec.max_model_len is None else found.settings.max_sequences
-    return found._replace(most_kv_blocks=-(-given.length * slots // found.settings.block_tokens))
+    return found._replace(most_kv_blocks=blocks_for(given.length * slots, found.settings.block_tokens))
 
 
 FILL: dict[str, Callable[[Given], Resolved]] = {

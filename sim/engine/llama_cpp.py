@@ -13,11 +13,12 @@ tokens is not the scheduler's concern.
 
 from __future__ import annotations
 
+from sim.engine.base import QueueEngine
 from sim.engine.prompts import common_tokens, pieces_of
 from sim.engine.protocol import Plan
 from sim.engine.request import Piece, Request
 from sim.engine.settings import EngineSettings
-from sim.engine.synchronous import Step, SynchronousEngine
+from sim.engine.step import Step
 
 
 class Slot:
@@ -38,7 +39,7 @@ class Slot:
         return min(common_tokens(self.pieces, pieces_of(request)), self.tokens, request.prompt_tokens)
 
 
-class LlamaCpp(SynchronousEngine):
+class LlamaCpp(QueueEngine):
     """One server of ``max_sequences`` slots (``-np``); ``max_batched_tokens`` is ``-b``, 2048 by default.
 
     ``max_model_len`` is the context of one slot; where ``kv_blocks`` are fewer, they are divided evenly.
@@ -50,6 +51,7 @@ class LlamaCpp(SynchronousEngine):
         self, settings: EngineSettings, windows: tuple[int, ...] = (), *, slot_prompt_similarity: float = 0.1
     ) -> None:
         super().__init__(settings, windows)
+        self._caching = settings.prefix_caching
         self.slots = [Slot() for _ in range(settings.max_sequences)]
         self.slot_tokens = settings.max_model_len
         self._slot_blocks = 0
@@ -69,8 +71,8 @@ class LlamaCpp(SynchronousEngine):
         return self.slot_tokens
 
     def add(self, request: Request) -> None:
+        self._cap(request, self.slot_tokens)
         super().add(request)
-        request.final_tokens = min(request.final_tokens, self.slot_tokens)
 
     def schedule(self) -> Plan:
         """Generating slots first, then prompts, both in the order of the slots."""
@@ -84,7 +86,7 @@ class LlamaCpp(SynchronousEngine):
         for request in prompts:
             if step.budget > 0:
                 step.take(request, min(request.prompt_tokens - request.computed_tokens, step.budget))
-        return step.plan(self._windows)
+        return self._commit(step)
 
     def _fill_slots(self, step: Step) -> None:
         """Waiting requests, first come first served, while a slot is free.
@@ -94,9 +96,11 @@ class LlamaCpp(SynchronousEngine):
         while len(self.waiting) and len(self.running) < len(self.slots):
             request = self.waiting.head()
             slot = self._slot_for(request)
-            cached = slot.common_tokens(request) if self.settings.prefix_caching else 0
+            cached = slot.common_tokens(request) if self._caching else 0
             slot.request, slot.pieces = request, pieces_of(request)
-            self._start(step, request, min(cached, request.prompt_tokens - 1))
+            self.waiting.take()
+            self._begin(step, request, min(cached, request.prompt_tokens - 1))
+            self.running.append(request)
 
     def _slot_for(self, request: Request) -> Slot:
         """The free slot that holds most of the prompt's beginning, if it is enough; else the least recently used."""

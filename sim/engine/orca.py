@@ -8,13 +8,15 @@ not fit stops those behind it.
 
 from __future__ import annotations
 
-from sim.engine.iteration import IterationEngine, blocks_for, most_tokens
+from sim.engine.base import QueueEngine
 from sim.engine.protocol import Plan
 from sim.engine.request import Request
+from sim.engine.rounding import blocks_for
 from sim.engine.settings import EngineSettings
+from sim.engine.step import Step
 
 
-class Orca(IterationEngine):
+class Orca(QueueEngine):
     """Of the settings it uses ``max_sequences``, ``max_model_len``, ``block_tokens`` and ``kv_blocks``, all usable.
 
     It has no token budget, no chunks, no prefix cache and one step in flight. With blocks of 1 token it reserves
@@ -22,7 +24,7 @@ class Orca(IterationEngine):
     """
 
     def __init__(self, settings: EngineSettings, windows: tuple[int, ...] = ()) -> None:
-        super().__init__(settings, windows, steps_in_flight=1)
+        super().__init__(settings, windows)
         self._reserved_blocks = 0
 
     @property
@@ -37,23 +39,24 @@ class Orca(IterationEngine):
 
     def schedule(self) -> Plan:
         """One token for all that have begun, and whole prompts while slots and memory last."""
-        scheduled = [(request, 1) for request in self.running]
-        admitted: list[tuple[Request, int, bool]] = []
-        while self.waiting and len(scheduled) < self.settings.max_sequences and self._fits(self.waiting[0]):
-            request = self.waiting[0]
-            self._begin(request)
+        step = Step()
+        for request in self.running:
+            step.take(request, 1)
+        while len(self.waiting) and len(self.running) < self.settings.max_sequences and self._fits(self.waiting.head()):
+            request = self.waiting.take()
+            self._begin(step, request, 0)
+            self.running.append(request)
             request.block_count = self._blocks(request)
             self._reserved_blocks += request.block_count
-            admitted.append((request, 0, False))
-            scheduled.append((request, request.prompt_tokens))
-        return self._plan(scheduled, admitted, [])
+            step.take(request, request.prompt_tokens)
+        return self._commit(step)
 
     def _fits(self, request: Request) -> bool:
         pool = self.settings.kv_blocks
         return pool is None or self._reserved_blocks + self._blocks(request) <= pool
 
     def _blocks(self, request: Request) -> int:
-        return blocks_for(most_tokens(request), self.settings.block_tokens)
+        return blocks_for(request.most_tokens, self.settings.block_tokens)
 
     def _release(self, request: Request) -> None:
         self._reserved_blocks -= request.block_count

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 
+from sim.engine.base import QueueEngine
 from sim.engine.blocks import Block, BlockPool
 from sim.engine.prompts import full_block_keys
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request, Status
+from sim.engine.rounding import blocks_for
 from sim.engine.settings import EngineSettings
-from sim.engine.synchronous import Step, SynchronousEngine
+from sim.engine.step import Step
 
 
 def prefilling(request: Request) -> bool:
@@ -107,15 +109,16 @@ class PromptBlocks:
         request.block_count = 0
 
     def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self.block_tokens)
+        return blocks_for(tokens, self.block_tokens)
 
 
-class PromptBlockEngine(SynchronousEngine):
+class PromptBlockEngine(QueueEngine):
     """Admission and preemption on whole-prompt blocks; a subclass decides the order of a step."""
 
     def __init__(self, settings: EngineSettings, windows: tuple[int, ...] = ()) -> None:
         super().__init__(settings, windows)
         self.blocks = PromptBlocks(settings)
+        self._caching = settings.prefix_caching
 
     @property
     def kv_blocks_used(self) -> int:
@@ -144,7 +147,9 @@ class PromptBlockEngine(SynchronousEngine):
             if tokens == 0 or not self.blocks.fits(request):
                 break
             self.blocks.admit(request, hit)
-            self._start(step, request, hit_tokens)
+            self.waiting.take()
+            self._begin(step, request, hit_tokens)
+            self.running.append(request)
             step.take(request, tokens)
 
     def _make_room(self, step: Step, request: Request, behind: deque[Request]) -> bool:
@@ -158,7 +163,7 @@ class PromptBlockEngine(SynchronousEngine):
         return True
 
     def _preempt(self, step: Step, victim: Request) -> None:
-        self.blocks.release(victim)
+        self._release(victim)
         victim.computed_tokens = 0
         victim.status = Status.PREEMPTED
         step.preempted.append(victim)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import heapq
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Protocol
 
 from sim.engine.request import Request
+
+ARRIVAL = attrgetter("order")
 
 
 class WaitingQueue(Protocol):
@@ -43,6 +47,13 @@ class FcfsQueue(deque[Request]):
 
     def head(self) -> Request:
         return self[0]
+
+
+class ArrivalQueue(FcfsQueue):
+    """First come, first served; what is put back takes the place of its arrival."""
+
+    def put_back(self, request: Request) -> None:
+        insort(self, request, key=ARRIVAL)
 
 
 class PriorityQueue:

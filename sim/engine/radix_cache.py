@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sim.engine.radix_tree import Match, Node, RadixTree
 from sim.engine.request import Request
+from sim.engine.rounding import blocks_for
 from sim.engine.sglang_settings import SglangSettings
 from sim.engine.token_runs import Runs, request_runs
 
@@ -80,7 +81,7 @@ class RadixCache:
     def missing_pages(self, request: Request, end: int) -> int:
         """Pages to take before a request has its first ``end`` tokens computed."""
         held = self.held[request]
-        return -(-end // self.page_tokens) - held.shared_tokens // self.page_tokens - held.private_pages
+        return blocks_for(end, self.page_tokens) - held.shared_tokens // self.page_tokens - held.private_pages
 
     def make_free(self, tokens: int) -> None:
         """Evict until so many tokens are free, or nothing is left to evict."""

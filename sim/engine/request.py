@@ -144,6 +144,11 @@ class Request:
         """Yields the keys of further full blocks."""
 
     @property
+    def most_tokens(self) -> int:
+        """Prompt and the longest answer it may give."""
+        return self.most_computed_tokens + 1
+
+    @property
     def emitted_tokens(self) -> int:
         """Output tokens sampled so far, each counted once."""
         return max(self.known_tokens, self.sent_tokens) - self.prompt_tokens

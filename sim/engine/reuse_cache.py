@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 from sim.engine.blocks import Block, BlockPool
-from sim.engine.iteration import blocks_for
 from sim.engine.prompts import full_block_keys
 from sim.engine.request import Request
+from sim.engine.rounding import blocks_for
 
 
 class ReusePool(BlockPool):

@@ -13,7 +13,7 @@ from sim.engine.prompt_blocks import PromptBlockEngine, prefilling
 from sim.engine.protocol import Plan
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
-from sim.engine.synchronous import Step
+from sim.engine.step import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Sarathi(PromptBlockEngine):
                 self.waiting.put_back(victim)
         else:
             self._admit(step)
-        return step.plan(self._windows)
+        return self._commit(step)
 
     def _decode(self, step: Step) -> list[Request]:
         """One token of every decode, in order of arrival; one short of a block preempts the last one behind it.

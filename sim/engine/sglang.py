@@ -13,16 +13,15 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from sim.engine.base import RUNNING, BaseEngine
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.radix_cache import RadixCache
 from sim.engine.request import Request, Status
 from sim.engine.sglang_admission import Admission, Verdict
 from sim.engine.sglang_running import Running
 from sim.engine.sglang_settings import SglangSettings
-from sim.engine.sglang_step import Step
+from sim.engine.sglang_step import BatchStep
 from sim.engine.sglang_waiting import Waiting, max_new_tokens
-
-RUNNING = Status.RUNNING
 
 
 class _Launched(NamedTuple):
@@ -32,22 +31,21 @@ class _Launched(NamedTuple):
     prefilled: set[Request]
 
 
-class Sglang:
+class Sglang(BaseEngine):
     """One scheduler: inbox, waiting queue, running batch and radix cache."""
 
+    settings: SglangSettings
+
     def __init__(self, settings: SglangSettings, windows: tuple[int, ...] = ()) -> None:
-        self.settings = settings
-        self.steps_in_flight = 2 if settings.async_scheduling else 1
-        self.prefix_queries = 0
-        self.prefix_hits = 0
+        super().__init__(settings, windows, steps_in_flight=2 if settings.async_scheduling else 1)
         self.cache = RadixCache(settings)
+        self._caching = self.cache.caching
         self.inbox: list[Request] = []
         """Arrived, and not yet seen by the scheduler."""
         self.waiting = Waiting(settings, self.cache)
         self.running = Running(settings, self.cache, self.waiting)
         self.chunked: Request | None = None
         """The request whose prompt is cut, and not yet prefilled to its end."""
-        self._windows = windows
         self._mixes = settings.mixed_chunk and settings.chunked_prefill
         self._last_prefill: list[Request] = []
         """The last step's batch, if it was a prefill batch."""
@@ -82,8 +80,7 @@ class Sglang:
         if capacity is not None:
             unfilled = -request.prompt_tokens % page
             longest = min(longest, max(request.prompt_tokens + 1, capacity - unfilled - page - 1))
-        request.final_tokens = min(request.final_tokens, longest)
-        request.most_computed_tokens = min(request.most_computed_tokens, longest - 1)
+        self._cap(request, longest)
         self.inbox.append(request)
 
     def abort(self, request: Request) -> None:
@@ -106,7 +103,7 @@ class Sglang:
         if self.chunked is not None:
             self.cache.checkpoint(self.chunked, self.chunked.computed_tokens)
         self.running.merge(self._last_prefill, self.chunked)
-        step = Step()
+        step = BatchStep()
         self._prefill(step)
         if not step.prefills:
             self.running.decode(step, self._ending_in_flight())
@@ -155,7 +152,7 @@ class Sglang:
         if idle and not self.waiting.requests:
             self.running.ratio.reset()
 
-    def _prefill(self, step: Step) -> None:
+    def _prefill(self, step: BatchStep) -> None:
         """Make a prefill batch: the unfinished chunk first, then waiting requests in the order of the policy."""
         running = self.running
         if self.settings.priority_preemption or not running.requests:
@@ -183,7 +180,7 @@ class Sglang:
             self.running.full = True
         return not self.running.full
 
-    def _admit(self, step: Step, admission: Admission) -> None:
+    def _admit(self, step: BatchStep, admission: Admission) -> None:
         """Walk the queue; who is refused for memory closes it for all, until somebody leaves."""
         running, settings = self.running, self.settings
         for request in list(self.waiting.requests):
@@ -196,23 +193,14 @@ class Sglang:
             before = len(admission.chosen)
             verdict = admission.add(request)
             if len(admission.chosen) > before:
-                self._start(step, request, admission.chosen[-1].prefix_tokens)
+                self.waiting.remove(request)
+                self._begin(step, request, admission.chosen[-1].prefix_tokens)
             if verdict is Verdict.NO_MEMORY:
                 running.full = bool(admission.chosen or running.requests)
             if verdict is not Verdict.GO_ON:
                 break
 
-    def _start(self, step: Step, request: Request, prefix_tokens: int) -> None:
-        resumed = request.status is Status.PREEMPTED
-        if self.cache.caching and not resumed:
-            self.prefix_queries += request.known_tokens
-            self.prefix_hits += prefix_tokens
-        self.waiting.remove(request)
-        request.status = RUNNING
-        request.computed_tokens = prefix_tokens
-        step.admitted.append((request, prefix_tokens, resumed))
-
-    def _take_pages(self, step: Step, admission: Admission) -> None:
+    def _take_pages(self, step: BatchStep, admission: Admission) -> None:
         """Pages for the whole batch; with pages of several tokens SGLang evicts as if each needed one more."""
         page = self.settings.block_tokens
         batch_tokens = sum(chosen.tokens for chosen in admission.chosen)

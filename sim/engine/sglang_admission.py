@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from sim.engine.radix_cache import RadixCache
 from sim.engine.request import Request
+from sim.engine.rounding import blocks_for
 from sim.engine.sglang_settings import SglangSettings
 from sim.engine.sglang_waiting import max_new_tokens
 
@@ -176,14 +177,14 @@ class Admission:
             self._chunk_left -= paged
 
     def _whole_pages(self, tokens: int) -> int:
-        return -(-tokens // self._page) * self._page
+        return blocks_for(tokens, self._page) * self._page
 
 
 def _tokens_to_come(request: Request) -> int:
     """What a request may generate yet, as far as anybody looks ahead."""
-    return min(request.most_computed_tokens + 1 - request.known_tokens, MOST_EXPECTED_TOKENS)
+    return min(request.most_tokens - request.known_tokens, MOST_EXPECTED_TOKENS)
 
 
 def _release(request: Request) -> tuple[float, int]:
     """When a request ends, in tokens from now, and the tokens that it holds so far."""
-    return request.most_computed_tokens + 1 - request.known_tokens, request.known_tokens
+    return request.most_tokens - request.known_tokens, request.known_tokens

@@ -7,7 +7,7 @@ from sim.engine.request import Request, Status
 from sim.engine.sglang_admission import Admission
 from sim.engine.sglang_ratio import NewTokenRatio
 from sim.engine.sglang_settings import SglangSettings
-from sim.engine.sglang_step import Step
+from sim.engine.sglang_step import BatchStep
 from sim.engine.sglang_waiting import Waiting
 
 RUNNING = Status.RUNNING
@@ -34,14 +34,14 @@ class Running:
         self.requests = self.requests + joining
         self._keep([request for request in self.requests if request.status is RUNNING])
 
-    def mix(self, step: Step, ending: set[Request]) -> None:
+    def mix(self, step: BatchStep, ending: set[Request]) -> None:
         """All decode along with a prefill batch if they fit; otherwise they wait for the next decode step."""
         self._keep([request for request in self.requests if request not in ending])
         if self.requests and self._fits(self.requests):
             self._take_tokens(step)
             self.requests = []
 
-    def decode(self, step: Step, ending: set[Request]) -> None:
+    def decode(self, step: BatchStep, ending: set[Request]) -> None:
         """One token for everyone, after retractions if their pages do not fit.
 
         ``ending``: those that the step in flight will end. They decode no more, and what they hold is free when it is
@@ -58,7 +58,7 @@ class Running:
             self._retract(step)
         self._take_tokens(step)
 
-    def preempt_for(self, request: Request, step: Step, admission: Admission) -> bool:
+    def preempt_for(self, request: Request, step: BatchStep, admission: Admission) -> bool:
         """Take the places of the least important requests, the latest first, if that gives enough memory."""
         missing = request.known_tokens + admission.most_expected(request) - admission.tokens_left
         victims: list[Request] = []
@@ -88,13 +88,13 @@ class Running:
         self._cache.make_free(pages * self._settings.block_tokens)
         return pages <= self._cache.free_pages
 
-    def _take_tokens(self, step: Step) -> None:
+    def _take_tokens(self, step: BatchStep) -> None:
         """Pages for one token of each; SGLang evicts as if each began a page."""
         self._cache.make_free(len(self.requests) * self._settings.block_tokens)
         self._cache.take_next_token(self.requests)
         step.decodes = self.requests
 
-    def _retract(self, step: Step) -> None:
+    def _retract(self, step: BatchStep) -> None:
         """Those with the fewest output tokens leave, of equals the one with the longest prompt, until the rest fits.
 
         At least one leaves and one stays. If even that one does not fit SGLang aborts it; here it is retracted as well:
@@ -110,7 +110,7 @@ class Running:
         self._keep(kept)
         self.ratio.after_retraction(kept)
 
-    def _give_up(self, step: Step, victim: Request, *, remaining: int) -> None:
+    def _give_up(self, step: BatchStep, victim: Request, *, remaining: int) -> None:
         """A request loses its pages, uncached, and waits again; some are made free at once for those that remain."""
         self._cache.release(victim)
         self._cache.make_free(self.ratio.steps_ahead * remaining)

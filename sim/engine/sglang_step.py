@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from sim.engine.protocol import Plan
 from sim.engine.request import Request
+from sim.engine.step import Step
 from sim.engine.worklist import step_work
 from sim.work import PrefillChunk
 
 
-class Step:
-    """A prefill batch, a decode batch, or with ``mixed_chunk`` both in one step."""
+class BatchStep(Step):
+    """A prefill batch, a decode batch, or with ``mixed_chunk`` both in one step.
 
-    __slots__ = ("admitted", "decodes", "preempted", "prefills")
+    What a request computes follows from the batch it is in: the one token that a retracted request lacks is a prefill.
+    """
+
+    __slots__ = ("decodes", "prefills")
 
     def __init__(self) -> None:
+        super().__init__()
         self.prefills: list[tuple[Request, int]] = []
         """Requests and the tokens they prefill."""
         self.decodes: list[Request] = []
-        self.admitted: list[tuple[Request, int, bool]] = []
-        """Requests, the prefix they found cached, and whether they had been retracted."""
-        self.preempted: list[Request] = []
 
     @property
     def requests(self) -> list[Request]:
@@ -28,14 +30,11 @@ class Step:
 
     def commit(self, chunked: Request | None, windows: tuple[int, ...]) -> Plan:
         """Count the step's tokens as computed before it runs. All requests sample but the one that is cut."""
-        chunks: list[PrefillChunk] = []
-        for request, tokens in self.prefills:
-            chunks.append(PrefillChunk(tokens, request.computed_tokens))
+        chunks = [PrefillChunk(tokens, request.computed_tokens) for request, tokens in self.prefills]
+        self.scheduled = self.prefills + [(request, 1) for request in self.decodes]
+        for request, tokens in self.scheduled:
             request.computed_tokens += tokens
-        for request in self.decodes:
-            request.computed_tokens += 1
         contexts = [request.computed_tokens for request in self.decodes]
-        scheduled = self.prefills + [(request, 1) for request in self.decodes]
         sampled = [request for request in self.requests if request is not chunked]
         work = step_work(chunks, contexts, windows, len(sampled))
-        return Plan(scheduled, self.admitted, self.preempted, sampled, work)
+        return Plan(self.scheduled, self.admitted, self.preempted, sampled, work)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from sim.engine.radix_cache import RadixCache
 from sim.engine.radix_tree import Match, Node, RadixTree
 from sim.engine.request import Request
+from sim.engine.rounding import blocks_for
 from sim.engine.sglang_settings import SglangSettings
 
 MOST_MATCHED = 128
@@ -71,7 +72,7 @@ class Waiting:
             return None
         for request in self.requests:
             tokens = max(1, request.known_tokens - self._cached(request, self._match(request)))
-            charge = -(-tokens // page) * page
+            charge = blocks_for(tokens, page) * page
             if tokens >= chunked.known_tokens - chunked.computed_tokens or reserved + charge > budget - page:
                 break
             reserved += charge
@@ -124,7 +125,7 @@ class Waiting:
 
 def max_new_tokens(request: Request) -> int:
     """What the engine lets a request generate (max_new_tokens)."""
-    return request.most_computed_tokens + 1 - request.prompt_tokens
+    return request.most_tokens - request.prompt_tokens
 
 
 def _depth_first(root: Node, ends: dict[Request, Node]) -> list[Request]:

@@ -9,13 +9,15 @@ simulator, where real systems go on computing their padding; and prompts are not
 
 from __future__ import annotations
 
-from sim.engine.iteration import IterationEngine, blocks_for
+from sim.engine.base import QueueEngine
 from sim.engine.protocol import Plan
 from sim.engine.request import Request
+from sim.engine.rounding import blocks_for
 from sim.engine.settings import EngineSettings
+from sim.engine.step import Step
 
 
-class StaticBatch(IterationEngine):
+class StaticBatch(QueueEngine):
     """Of the settings it uses ``max_sequences``, ``max_model_len``, ``block_tokens`` and ``kv_blocks``, all usable.
 
     Every request takes the memory of ``max_model_len`` tokens, whatever it needs. It has no token budget, no chunks,
@@ -23,14 +25,16 @@ class StaticBatch(IterationEngine):
     """
 
     def __init__(self, settings: EngineSettings, windows: tuple[int, ...] = ()) -> None:
-        super().__init__(settings, windows, steps_in_flight=1)
+        super().__init__(settings, windows)
         self._slot_blocks = blocks_for(settings.max_model_len, settings.block_tokens)
         self._slots_taken = 0
+        """By the last batch, while any of it runs."""
 
     @property
     def kv_blocks_used(self) -> int:
         """Blocks of all slots of the batch, its finished requests' too; 0 in an unlimited pool."""
-        return 0 if self.settings.kv_blocks is None else self._slots_taken * self._slot_blocks
+        unlimited = self.settings.kv_blocks is None
+        return 0 if unlimited or not self.running else self._slots_taken * self._slot_blocks
 
     def longest_request_tokens(self) -> int | None:
         """``max_model_len``, or nothing at all if the pool has no room for it."""
@@ -40,20 +44,23 @@ class StaticBatch(IterationEngine):
 
     def schedule(self) -> Plan:
         """The next batch's prompts if there is no batch; else one token for each of its unfinished requests."""
+        step = Step()
         if self.running:
-            return self._plan([(request, 1) for request in self.running], [], [])
-        batch = self.waiting[: self._most_slots()]
-        for request in batch:
-            self._begin(request)
-        self._slots_taken = len(batch)
-        scheduled = [(request, request.prompt_tokens) for request in batch]
-        return self._plan(scheduled, [(request, 0, False) for request in batch], [])
+            for request in self.running:
+                step.take(request, 1)
+            return self._commit(step)
+        self._slots_taken = min(self._most_slots(), len(self.waiting))
+        for _ in range(self._slots_taken):
+            request = self.waiting.take()
+            self._begin(step, request, 0)
+            self.running.append(request)
+            step.take(request, request.prompt_tokens)
+        return self._commit(step)
 
     def _most_slots(self) -> int:
         """Requests for which there are slots, and memory for ``max_model_len`` tokens each."""
         pool, slots = self.settings.kv_blocks, self.settings.max_sequences
         return slots if pool is None else min(slots, pool // self._slot_blocks)
 
-    def _release(self, _request: Request) -> None:
-        if not self.running:
-            self._slots_taken = 0
+    def _release(self, request: Request) -> None:
+        """Its slot stays taken until the batch ends."""

@@ -15,14 +15,17 @@ layers; full blocks are reused, not parts of them; no speculation, no beams, no 
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass
 
+from sim.engine.base import QueueEngine
 from sim.engine.blocks import Block
-from sim.engine.iteration import IterationEngine
 from sim.engine.protocol import Outcome, Plan
+from sim.engine.queues import ARRIVAL, ArrivalQueue
 from sim.engine.request import Request, Status
 from sim.engine.reuse_cache import ReuseCache
 from sim.engine.settings import EngineSettings
+from sim.engine.step import Step
 from sim.engine.trtllm_batch import Candidate, ChunkingPolicy, chunked_contexts, whole_contexts
 from sim.engine.trtllm_capacity import CapacityPolicy, CapacityScheduler
 from sim.errors import RidgelineError
@@ -49,14 +52,20 @@ class TrtLlmSettings(EngineSettings):
             )
 
 
-class TrtLlm(IterationEngine):
-    """One executor. With ``async_scheduling`` (the overlap scheduler) two steps are in flight."""
+class TrtLlm(QueueEngine):
+    """One executor. With ``async_scheduling`` (the overlap scheduler) two steps are in flight.
+
+    ``waiting`` and ``running`` are by order of arrival.
+    """
 
     settings: TrtLlmSettings
+    waiting: ArrivalQueue
 
     def __init__(self, settings: TrtLlmSettings, windows: tuple[int, ...] = ()) -> None:
-        super().__init__(settings, windows, steps_in_flight=2 if settings.async_scheduling else 1)
+        steps_in_flight = 2 if settings.async_scheduling else 1
+        super().__init__(settings, windows, steps_in_flight=steps_in_flight, waiting=ArrivalQueue())
         self.cache = ReuseCache(settings.kv_blocks, settings.block_tokens, reuse=settings.prefix_caching)
+        self._caching = self.cache.reuse
         self._capacity = CapacityScheduler(settings.capacity_policy, settings.max_sequences, self.cache)
 
     @property
@@ -78,18 +87,21 @@ class TrtLlm(IterationEngine):
 
     def schedule(self) -> Plan:
         """Decide the next iteration."""
-        fitting, paused = self._capacity.fit(self.running, self.waiting)
-        for request in paused:
+        step = Step()
+        fitting, step.preempted = self._capacity.fit(self.running, self.waiting)
+        for request in step.preempted:
             self._pause(request)
         reused = {request: self.cache.prefix(request) for request in fitting if request.status is not Status.RUNNING}
-        scheduled = self._micro_batch([self._candidate(request, reused) for request in fitting])
+        step.scheduled = self._micro_batch([self._candidate(request, reused) for request in fitting])
         # All hold what they reuse before anyone takes blocks, which may evict.
-        admitted = [self._start(request, reused[request]) for request, _ in scheduled if request in reused]
-        for request, tokens in scheduled:
+        for request, _ in step.scheduled:
+            if request in reused:
+                self._start(step, request, reused[request])
+        for request, tokens in step.scheduled:
             end = request.computed_tokens + tokens
             if end >= request.visit_at:
                 self.cache.cover(request, max(request.register_at, end))
-        return self._plan(scheduled, admitted, paused)
+        return self._commit(step)
 
     def complete(self, plan: Plan) -> Outcome:
         """Apply a step's result. The blocks of a context that was completed can be reused from now on."""
@@ -114,18 +126,13 @@ class TrtLlm(IterationEngine):
             return whole_contexts(candidates, chosen.max_batched_tokens)
         return chunked_contexts(candidates, chosen.max_batched_tokens, chosen.block_tokens, chosen.chunking_policy)
 
-    def _start(self, request: Request, reused: list[Block]) -> tuple[Request, int, bool]:
+    def _start(self, step: Step, request: Request, reused: list[Block]) -> None:
         """A request begins, or begins again after a pause, with its answer so far as part of its context."""
-        resumed = request.status is Status.PREEMPTED
-        hit_tokens = len(reused) * self.settings.block_tokens
-        if self.cache.reuse and not resumed:
-            self.prefix_queries += request.known_tokens
-            self.prefix_hits += hit_tokens
-        self._begin(request)
+        self.waiting.remove(request)
+        self._begin(step, request, len(reused) * self.settings.block_tokens)
+        insort(self.running, request, key=ARRIVAL)
         self.cache.share(request, reused)
-        request.computed_tokens = hit_tokens
         request.register_at = request.known_tokens
-        return request, hit_tokens, resumed
 
     def _pause(self, request: Request) -> None:
         """It has lost its blocks, and takes its old place among those that wait."""
@@ -134,7 +141,7 @@ class TrtLlm(IterationEngine):
         request.computed_tokens = 0
         if not request.placeholders:
             self._drop_excess(request)
-        self._queue(request)
+        self.waiting.put_back(request)
 
     def _drop_excess(self, request: Request) -> None:
         """Of a paused request whose last token has arrived: its next context must fit a step."""

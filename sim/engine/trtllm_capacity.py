@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import Literal, NamedTuple
 
-from sim.engine.iteration import ARRIVAL, most_tokens
+from sim.engine.queues import ARRIVAL, ArrivalQueue
 from sim.engine.request import Request, Status
 from sim.engine.reuse_cache import ReuseCache
 
@@ -43,7 +43,7 @@ class CapacityScheduler:
         self._most = max_sequences
         self._cache = cache
 
-    def fit(self, running: list[Request], waiting: list[Request]) -> Capacity:
+    def fit(self, running: list[Request], waiting: ArrivalQueue) -> Capacity:
         """Apply the policy. Paused requests have lost their blocks; the caller moves them to the waiting ones."""
         if self._policy == "max-utilization":
             return self._max_utilization([request for request in running if not wholly_scheduled(request)], waiting)
@@ -60,7 +60,7 @@ class CapacityScheduler:
         alone = fitting and self._policy == "prefill-first"
         return Capacity(fitting if alone else generating + fitting, [])
 
-    def _reservable(self, generating: list[Request], begun: list[Request], waiting: list[Request]) -> list[Request]:
+    def _reservable(self, generating: list[Request], begun: list[Request], waiting: ArrivalQueue) -> list[Request]:
         """Contexts that fit: every block up to their end can be reserved, beside those of all that generate.
 
         The first that does not fit stops those behind it. A static batch skips none: it would leave without it.
@@ -82,7 +82,7 @@ class CapacityScheduler:
             fitting.append(request)
         return fitting
 
-    def _max_utilization(self, begun: list[Request], waiting: list[Request]) -> Capacity:
+    def _max_utilization(self, begun: list[Request], waiting: ArrivalQueue) -> Capacity:
         """All in order of arrival, each asking for the blocks of its next step only.
 
         For one that does not fit the last that has begun is paused, if need be itself, and ends the list: neither it
@@ -108,7 +108,7 @@ class CapacityScheduler:
         return Capacity(fitting, paused)
 
     def _to_completion(self, request: Request) -> int:
-        return self._cache.blocks(most_tokens(request)) - request.block_count
+        return self._cache.blocks(request.most_tokens) - request.block_count
 
     def _next_step(self, request: Request) -> int:
         if request.status is not Status.RUNNING:

@@ -17,7 +17,7 @@ from sim.engine.prompt_blocks import PromptBlockEngine, prefilling
 from sim.engine.protocol import Plan
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
-from sim.engine.synchronous import Step
+from sim.engine.step import Step
 from sim.errors import RidgelineError
 
 
@@ -70,7 +70,7 @@ class VllmV0(PromptBlockEngine):
                 self._run(step)
         for victim in step.preempted:
             self.waiting.put_back(victim)
-        return step.plan(self._windows)
+        return self._commit(step)
 
     def _share(self, step: Step, tokens: int) -> int:
         """A whole prompt or nothing; or a chunk, and with caching the rest of the budget counts in whole blocks."""

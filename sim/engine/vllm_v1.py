@@ -8,22 +8,25 @@ is preempted: its blocks are freed, and it recomputes prompt and output when it 
 
 from __future__ import annotations
 
+from sim.engine.base import QueueEngine
 from sim.engine.kv_cache import KvCache
 from sim.engine.protocol import Outcome, Plan
-from sim.engine.queues import FcfsQueue, PriorityQueue, WaitingQueue
+from sim.engine.queues import FcfsQueue, PriorityQueue
 from sim.engine.request import Request, Status
 from sim.engine.run_cache import RunCache
 from sim.engine.settings import EngineSettings
 from sim.engine.speculation import Draws, Speculation
+from sim.engine.step import Step
 from sim.engine.versions import VllmV1Rules
 from sim.engine.window_cache import WindowCache
 from sim.engine.worklist import step_work
-from sim.work import PrefillChunk
+
+__all__ = ["Step", "VllmV1"]
 
 RUNNING, PREEMPTED = Status.RUNNING, Status.PREEMPTED
 
 
-class VllmV1:
+class VllmV1(QueueEngine):
     """One engine core: scheduler, waiting queue, running list and KV cache."""
 
     def __init__(
@@ -34,34 +37,22 @@ class VllmV1:
         draws: Draws | None = None,
     ) -> None:
         """``draws`` replaces the random acceptance of drafts (a recorded trace's pattern)."""
-        self.settings = settings
-        self.steps_in_flight = 2 if settings.async_scheduling else 1
-        self.prefix_queries = 0
-        self.prefix_hits = 0
+        self._priority = settings.policy == "priority"
+        super().__init__(
+            settings,
+            windows,
+            steps_in_flight=2 if settings.async_scheduling else 1,
+            waiting=PriorityQueue() if self._priority else FcfsQueue(),
+        )
         self.cache: KvCache | WindowCache | RunCache = _cache(rules, settings)
-        self.waiting: WaitingQueue = PriorityQueue() if settings.policy == "priority" else FcfsQueue()
-        self.running: list[Request] = []
+        self._caching = self.cache.caching
         self._admissions = 0
         self._rules = rules
-        self._windows = windows
-        self._priority = settings.policy == "priority"
         chosen = settings.speculation
         self._speculation = None if chosen is None else Speculation(chosen, draws)
         self._extra = 0 if chosen is None else chosen.extra_input_tokens
         """Budget that a request takes beyond its tokens."""
         self._most_running = settings.max_active_sequences or settings.max_sequences
-
-    @property
-    def unfinished(self) -> int:
-        return len(self.waiting) + len(self.running)
-
-    @property
-    def running_count(self) -> int:
-        return len(self.running)
-
-    @property
-    def waiting_count(self) -> int:
-        return len(self.waiting)
 
     @property
     def kv_blocks_used(self) -> int:
@@ -79,19 +70,9 @@ class VllmV1:
 
     def add(self, request: Request) -> None:
         """A request arrives."""
-        request.final_tokens = min(request.final_tokens, self.settings.max_model_len)
-        last = self.settings.max_model_len - 1
-        request.most_computed_tokens = last if self._speculation else min(request.most_computed_tokens, last)
-        self.waiting.add(request)
-
-    def abort(self, request: Request) -> None:
-        """A client gave up: free what the request holds, now."""
-        if request.status is Status.RUNNING:
-            self.running.remove(request)
-            self.cache.release(request)
-        elif not request.ended:
-            self.waiting.remove(request)
-        request.status = Status.ABORTED
+        super().add(request)
+        if self._speculation is not None:
+            request.most_computed_tokens = self.settings.max_model_len - 1
 
     def schedule(self) -> Plan:
         """Decide the next step."""
@@ -99,7 +80,10 @@ class VllmV1:
         self._schedule_running(step)
         if not step.preempted:
             self._admit(step)
-        return self._commit(step)
+        if self.settings.async_scheduling and self.cache.windowed:
+            for request, tokens in step.scheduled:
+                request.in_flight_tokens += tokens
+        return self._commit(step) if self._speculation is None else self._commit_drafts(step)
 
     def complete(self, plan: Plan) -> Outcome:
         """Apply a step's result: one new token for every request that sampled, and the end of those that are done.
@@ -149,12 +133,8 @@ class VllmV1:
         """What is computed of a running request, with the steps in flight."""
         return request.computed_tokens
 
-    def _end(self, request: Request) -> None:
-        if request.status is RUNNING:
-            self.cache.release(request)
-        else:
-            self.waiting.remove(request)
-        request.status = Status.FINISHED
+    def _release(self, request: Request) -> None:
+        self.cache.release(request)
 
     def _threshold(self) -> int:
         """Most tokens one request may get in this step, whatever budget is left."""
@@ -254,73 +234,21 @@ class VllmV1:
             waiting.put_back(request)
 
     def _start(self, step: Step, request: Request, tokens: int, hit_tokens: int) -> None:
-        resumed = request.status is PREEMPTED
-        if self.cache.caching and not resumed:
-            self.prefix_queries += request.known_tokens
-            self.prefix_hits += hit_tokens
-        request.status = RUNNING
-        request.rank = self._admissions = self._admissions + 1
-        request.computed_tokens = hit_tokens
+        self._begin(step, request, hit_tokens)
         self.running.append(request)
-        step.admitted.append((request, hit_tokens, resumed))
+        request.rank = self._admissions = self._admissions + 1
         step.scheduled.append((request, tokens))
         step.budget -= tokens + self._extra
 
-    def _commit(self, step: Step) -> Plan:
-        """The step is decided: count its tokens as computed before it runs."""
+    def _commit_drafts(self, step: Step) -> Plan:
+        """``_commit`` with speculation: drafts beside the decodes, and those that pad an admission."""
         drafts: dict[Request, tuple[int, bool]] = {}
         chunks, decode_contexts, sampled = self._commit_tokens(step.scheduled, drafts)
-        if self.settings.async_scheduling and self.cache.windowed:
-            for request, tokens in step.scheduled:
-                request.in_flight_tokens += tokens
-        rows, decode_drafts = len(sampled), 0
-        if drafts:
-            rows += sum(tokens for tokens, _ in drafts.values())
-            decode_tokens = sum(tokens for _, tokens in step.scheduled) - sum(chunk.tokens for chunk in chunks)
-            decode_drafts = decode_tokens - len(decode_contexts)
+        rows = len(sampled) + sum(tokens for tokens, _ in drafts.values())
+        decode_tokens = sum(tokens for _, tokens in step.scheduled) - sum(chunk.tokens for chunk in chunks)
+        decode_drafts = decode_tokens - len(decode_contexts)
         work = step_work(chunks, decode_contexts, self._windows, rows, draft_tokens=decode_drafts)
         return Plan(step.scheduled, step.admitted, step.preempted, sampled, work, drafts=drafts)
-
-    def _commit_tokens(
-        self, scheduled: list[tuple[Request, int]], drafts: dict[Request, tuple[int, bool]] | None = None
-    ) -> tuple[list[PrefillChunk], list[int], list[Request]]:
-        """Prefill chunks, the contexts of decodes, and the requests that sample.
-
-        A decode is one token (and its drafts) of a request that has sampled before, and samples again; all else is a
-        prefill chunk. ``drafts`` takes those that follow the known tokens, as in ``Plan``.
-        """
-        sampled: list[Request] = []
-        decode_contexts: list[int] = []
-        chunks: list[PrefillChunk] = []
-        asynchronous = self.settings.async_scheduling
-        for request, tokens in scheduled:
-            before = request.computed_tokens
-            request.computed_tokens = end = before + tokens
-            known = request.known_tokens + request.placeholders
-            if end >= known:
-                sampled.append(request)
-                if asynchronous:
-                    request.placeholders += 1
-                if end > known and drafts is not None:
-                    drafts[request] = (end - known, not request.draft_tokens)
-                if known - before == 1 and known > request.prompt_tokens:
-                    decode_contexts.append(end)
-                    continue
-            chunks.append(PrefillChunk(tokens, before))
-        return chunks, decode_contexts, sampled
-
-
-class Step:
-    """What is decided so far in one schedule() call."""
-
-    __slots__ = ("admitted", "budget", "preempted", "scheduled", "threshold")
-
-    def __init__(self, budget: int, threshold: int) -> None:
-        self.budget = budget
-        self.threshold = threshold
-        self.scheduled: list[tuple[Request, int]] = []
-        self.preempted: list[Request] = []
-        self.admitted: list[tuple[Request, int, bool]] = []
 
 
 def _cache(rules: VllmV1Rules, settings: EngineSettings) -> KvCache | WindowCache:

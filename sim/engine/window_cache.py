@@ -10,6 +10,7 @@ from sim.engine.blocks import Block, BlockPool, unheld
 from sim.engine.kv_cache import Hit
 from sim.engine.prompts import full_block_keys
 from sim.engine.request import Request
+from sim.engine.rounding import blocks_for
 from sim.engine.settings import EngineSettings
 
 
@@ -34,13 +35,13 @@ class Group:
         self.index = index
         self.window = window
         self.block_tokens = settings.block_tokens
-        self.run = 0 if window is None else -(-(window - 1) // settings.block_tokens)
+        self.run = 0 if window is None else blocks_for(window - 1, settings.block_tokens)
         """Cached blocks in a row that a hit of a window group must end with."""
         self.most_blocks: int | None = None
         """The most that one request may ever hold: its window, and what steps add before it is trimmed."""
         if window is not None:
             tokens = min(window - 1 + steps_in_flight * settings.max_batched_tokens, settings.max_model_len)
-            self.most_blocks = -(-tokens // settings.block_tokens) + 1
+            self.most_blocks = blocks_for(tokens, settings.block_tokens) + 1
 
     def capped(self, blocks: int) -> int:
         """``blocks``, or what a request ever holds if that is less."""
@@ -210,4 +211,4 @@ class WindowCache:
         return min(end + self._lookahead_tokens, self._max_tokens)
 
     def _blocks(self, tokens: int) -> int:
-        return -(-tokens // self.block_tokens)
+        return blocks_for(tokens, self.block_tokens)

@@ -9,11 +9,15 @@ from typing import NamedTuple
 import pytest
 
 from sim.engine import EngineSettings, rules_for
+from sim.engine.orca import Orca
 from sim.engine.protocol import Engine, Outcome, Plan
 from sim.engine.request import Request
+from sim.engine.sarathi import Sarathi
 from sim.engine.sglang import Sglang, SglangSettings
 from sim.engine.speculation import pattern_draws
+from sim.engine.static_batch import StaticBatch
 from sim.engine.trtllm import TrtLlm, TrtLlmSettings
+from sim.engine.vllm_v0 import VllmV0, VllmV0Settings
 from sim.engine.vllm_v1 import VllmV1
 
 SMALL = {
@@ -66,6 +70,8 @@ class World:
     def _start(self, engine: Engine) -> None:
         self.engine = engine
         self.plan: Plan | None = None
+        self.planned: Callable[[Plan], None] = lambda _: None
+        """Called with each plan before it completes."""
         self._in_flight: deque[Plan] = deque()
         self._arrived = 0
 
@@ -81,6 +87,7 @@ class World:
     def step(self) -> Log:
         """Plan a step; complete the oldest when enough are in flight or there is nothing to plan."""
         plan = self.plan = self.engine.schedule()
+        self.planned(plan)
         if not plan.empty:
             self._in_flight.append(plan)
         outcome = Outcome([], [])
@@ -101,6 +108,11 @@ class World:
     def scheduled(self, count: int) -> list[dict[str, int]]:
         """What each of the next steps schedules."""
         return [log.scheduled for log in self.steps(count)]
+
+    @property
+    def waiting(self) -> list[str]:
+        """The queue."""
+        return [request.request_id for request in self.engine.waiting]
 
     def drain(self, most: int = 10_000) -> list[Log]:
         """Run until nothing is unfinished."""
@@ -127,12 +139,42 @@ def small() -> dict:
     return SMALL
 
 
-@pytest.fixture(scope="session")
-def trtllm() -> Callable[..., World]:
-    def build(usable: int | None = 100, **settings) -> World:
-        return World.of(TrtLlm(TrtLlmSettings(kv_blocks=usable, **{**SMALL, **settings})))
+def worlds(engine: Callable[..., Engine], settings: type[EngineSettings], **defaults) -> Callable[..., World]:
+    """Worlds of an engine whose blocks are all usable; ``defaults`` go before those of a small engine."""
+
+    def build(usable: int | None = 100, windows: tuple[int, ...] = (), **changes) -> World:
+        chosen = settings(kv_blocks=usable, **{**SMALL, **defaults, **changes})
+        return World.of(engine(chosen, windows))
 
     return build
+
+
+@pytest.fixture(scope="session")
+def trtllm() -> Callable[..., World]:
+    return worlds(TrtLlm, TrtLlmSettings)
+
+
+@pytest.fixture(scope="session")
+def v0() -> Callable[..., World]:
+    """VLLM V0; no watermark unless a test sets one."""
+    return worlds(VllmV0, VllmV0Settings, watermark=0.0)
+
+
+@pytest.fixture(scope="session")
+def sarathi() -> Callable[..., World]:
+    """Sarathi-Serve; no watermark unless a test sets one."""
+    return worlds(Sarathi, EngineSettings)
+
+
+@pytest.fixture(scope="session")
+def orca() -> Callable[..., World]:
+    return worlds(Orca, EngineSettings)
+
+
+@pytest.fixture(scope="session")
+def static() -> Callable[..., World]:
+    """Static batches; a slot is 16 tokens: 4 blocks."""
+    return worlds(StaticBatch, EngineSettings, max_model_len=16)
 
 
 class SglangWorld(World):

@@ -51,16 +51,6 @@ def test_a_preempted_request_still_receives_the_token_in_flight(world):
     assert (b.status, b.emitted_tokens) == (Status.PREEMPTED, 2)
 
 
-def test_a_preempted_request_may_finish_while_it_waits(world):
-    w = world(async_scheduling=True, usable=4)
-    w.add("a", 7, 6)
-    b = w.add("b", 7, 2, max_output_tokens=6)
-    w.steps(2)
-    log = w.step()
-    assert (log.preempted, log.finished) == (["b"], ["b"])
-    assert (b.status, w.engine.waiting_count) == (Status.FINISHED, 0)
-
-
 def test_what_is_in_flight_for_an_aborted_request_is_dropped(world):
     w = world(async_scheduling=True)
     a = w.add("a", 4, 9)

@@ -1,27 +1,11 @@
 """What must hold in every step of any load, and that the shortcuts change nothing."""
 
 import pytest
+from engine_loads import check_computed, check_ends, check_pool_is_whole, even_load, loads, play, seen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.engine.request import Status
-
 BLOCK_TOKENS = 4
-LONGEST = 60
-
-
-@st.composite
-def loads(draw):
-    """(step, prompt, output, cap, priority): prompts share beginnings; every request fits the pool alone."""
-    load = []
-    for number in range(draw(st.integers(1, 12))):
-        shared, private = draw(st.integers(0, 20)), draw(st.integers(1, 20))
-        prompt = [(f"s{draw(st.integers(0, 1))}", shared)] * bool(shared) + [(f"u{number}", private)]
-        output = draw(st.integers(1, 18))
-        load.append(
-            (draw(st.integers(0, 15)), prompt, output, output + draw(st.integers(0, 2)), draw(st.integers(0, 2)))
-        )
-    return sorted(load, key=lambda request: request[0])
 
 
 ENGINES = st.fixed_dictionaries(
@@ -50,28 +34,18 @@ def held_blocks(engine):
     return sum(request.block_count for request in engine.running)
 
 
-def play(world, engine, load, check=lambda *_: None, before_step=lambda _: None):
-    """Run a load to its end; returns the logs and the requests."""
-    small = {**engine, "usable": engine["usable"] if len(engine["kv_groups"]) > 1 else engine["usable"] // 3}
-    w = world(**small)
-    waiting = list(load)
-    requests, logs = {}, []
-    while waiting or w.engine.unfinished:
-        while waiting and waiting[0][0] <= len(logs):
-            _, prompt, output, cap, priority = waiting.pop(0)
-            name = f"r{len(requests)}"
-            requests[name] = w.add(name, prompt, output, max_output_tokens=cap, priority=priority)
-        before_step(w.engine)
-        running = list(w.engine.running)
-        state = {name: (r.known_tokens, r.placeholders, r.computed_tokens, r.status) for name, r in requests.items()}
-        logs.append(w.step())
-        check(w, requests, running, state, logs[-1])
-        assert len(logs) < 3000, "the engine does not come to an end"
-    return logs, requests
+def start(world, engine):
+    """A world of an engine whose pool holds the longest request in each of its groups, and little more."""
+    return world(**{**engine, "usable": engine["usable"] if len(engine["kv_groups"]) > 1 else engine["usable"] // 3})
 
 
-def check_step(w, requests, running, state, log):
+def look(w, requests):
+    return list(w.engine.running), seen(w, requests)
+
+
+def check_step(w, requests, before, log):
     """Invariants of one step."""
+    running, state = before
     chosen, pool = w.engine.settings, w.engine.cache.pool
     assert sum(log.scheduled.values()) <= chosen.max_batched_tokens
     assert w.engine.running_count <= chosen.max_sequences
@@ -81,7 +55,7 @@ def check_step(w, requests, running, state, log):
     assert 0 <= pool.free <= pool.usable
     sampled = {request.request_id for request in w.plan.sampled}
     for name, tokens in log.scheduled.items():
-        known, placeholders, computed, _ = state[name]
+        known, placeholders, computed = state[name]
         computed = log.cached.get(name, computed)
         assert tokens > 0
         assert computed + tokens <= known + placeholders
@@ -103,29 +77,15 @@ def check_step(w, requests, running, state, log):
 @given(ENGINES, loads())
 @settings(max_examples=300, deadline=None)
 def test_invariants_of_every_step(world, engine, load):
-    logs, requests = play(world, engine, load, check_step)
-    emitted = [name for log in logs for name in log.emitted]
-    for name, request in requests.items():
-        assert request.status is Status.FINISHED
-        assert emitted.count(name) == request.output_tokens == request.emitted_tokens
-    assert sorted(name for log in logs for name in log.finished) == sorted(requests)
+    check_ends(*play(start(world, engine), load, check_step, look))
 
 
 @given(ENGINES, loads())
 @settings(max_examples=200, deadline=None)
 def test_blocks_are_conserved(world, engine, load):
-    """When all is done every block is free, and one request can take the whole pool."""
-    w = None
-
-    def keep(current, *_):
-        nonlocal w
-        w = current
-
-    play(world, engine, load, keep)
-    pool = w.engine.cache.pool
-    assert (pool.used, pool.free) == (0, pool.usable)
-    assert len(pool.take(pool.usable)) == pool.usable
-    assert (pool._oldest, pool._later) == ({}, {}), "no key without a block"
+    w = start(world, engine)
+    play(w, load)
+    check_pool_is_whole(w.engine.cache.pool)
 
 
 @given(ENGINES, loads())
@@ -133,31 +93,22 @@ def test_blocks_are_conserved(world, engine, load):
 def test_passing_over_a_requests_blocks_changes_nothing(world, engine, load):
     """The scheduler asks the cache only where something can change; asking in every step decides the same."""
 
-    def ask_always(current):
-        for request in current.running:
+    def ask_always(w, _):
+        for request in w.engine.running:
             request.visit_at = 0
 
-    assert play(world, engine, load)[0] == play(world, engine, load, before_step=ask_always)[0]
+    assert play(start(world, engine), load)[0] == play(start(world, engine), load, look=ask_always)[0]
 
 
 @given(ENGINES, loads())
 @settings(max_examples=100, deadline=None)
 def test_what_is_computed_is_what_was_asked_for(world, engine, load):
-    """Without hits and preemptions a request computes prompt + output - 1 tokens; asynchronous stops may waste one."""
-    logs, requests = play(world, {**engine, "prefix_caching": False}, load)
-    preempted = {name for log in logs for name in log.preempted}
-    for name, request in requests.items():
-        computed = sum(log.scheduled.get(name, 0) for log in logs)
-        needed = request.prompt_tokens + request.output_tokens - 1
-        if name in preempted:
-            assert computed >= needed
-        else:
-            wasted = engine["async_scheduling"] and request.max_output_tokens > request.output_tokens
-            assert computed in ({needed, needed + 1} if wasted else {needed})
+    w = start(world, {**engine, "prefix_caching": False})
+    check_computed(*play(w, load), overlapped=engine["async_scheduling"])
 
 
 @pytest.mark.parametrize("caching", [False, True])
 def test_equal_loads_are_planned_equally(world, caching):
     engine = {"usable": 45, "kv_groups": (None,), "prefix_caching": caching}
-    load = [(0, [("s", 9), (f"u{i}", 3 + i % 5)], 3 + i % 7, 10, 0) for i in range(20)]
-    assert play(world, engine, load)[0] == play(world, engine, load)[0]
+    first, second = (play(start(world, engine), even_load())[0] for _ in range(2))
+    assert first == second

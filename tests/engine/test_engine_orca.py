@@ -1,35 +1,15 @@
 """Orca on worlds small enough to work out by hand. Blocks hold 4 tokens."""
 
-import pytest
+from engine_loads import check_ends, loads, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.engine import EngineSettings
-from sim.engine.orca import Orca
 from sim.engine.request import Status
 from sim.work import PrefillChunk
 
 
-@pytest.fixture(scope="session")
-def orca(world):
-    def build(usable=100, *, max_sequences=8, max_model_len=256, budget=64):
-        return world.of(
-            Orca(
-                EngineSettings(
-                    max_batched_tokens=budget,
-                    max_sequences=max_sequences,
-                    max_model_len=max_model_len,
-                    block_tokens=4,
-                    kv_blocks=usable,
-                )
-            )
-        )
-
-    return build
-
-
 def test_whole_prompts_run_beside_the_decodes_of_others(orca):
-    w = orca(budget=4)
+    w = orca(max_batched_tokens=4)
     w.add("a", 6, 3)
     w.step()
     w.add("b", 20, 2)
@@ -112,29 +92,20 @@ def test_a_client_that_gives_up_frees_its_reservation(orca):
     assert (a.status, b.status, w.engine.unfinished) == (Status.ABORTED, Status.ABORTED, 0)
 
 
-LOADS = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 30), st.integers(1, 15), st.integers(0, 3)), max_size=14)
-
-
-@given(LOADS, st.integers(12, 30), st.integers(1, 6))
+@given(loads(shared=0, private=30, output=15, more=3), st.integers(12, 30), st.integers(1, 6))
 @settings(max_examples=200, deadline=None)
 def test_invariants_of_every_step(orca, load, usable, max_sequences):
     """Reservations never exceed the pool, nothing is preempted, and all begin in order of arrival and end."""
     w = orca(usable, max_sequences=max_sequences)
-    arrivals = sorted(load)
-    requests, began, step = [], [], 0
-    while arrivals or w.engine.unfinished:
-        while arrivals and arrivals[0][0] <= step:
-            _, prompt, output, more = arrivals.pop(0)
-            requests.append(w.add(f"r{len(requests)}", prompt, output, max_output_tokens=output + more))
-        log = w.step()
-        began += log.cached
+
+    def check(w, requests, before, log):
         reserved = sum(-(-(r.prompt_tokens + r.max_output_tokens) // 4) for r in w.engine.running)
         assert w.engine.kv_blocks_used == reserved <= usable
         assert len(log.scheduled) <= max_sequences
         assert not log.preempted
         assert sorted(log.emitted) == sorted(log.scheduled), "every request samples in every step it is in"
-        step += 1
-        assert step < 2000, "the engine does not come to an end"
-    assert began == [request.request_id for request in requests]
-    assert all(request.emitted_tokens == request.output_tokens for request in requests)
+
+    logs, requests = play(w, load, check)
+    check_ends(logs, requests)
+    assert [name for log in logs for name in log.cached] == list(requests)
     assert w.engine.kv_blocks_used == 0

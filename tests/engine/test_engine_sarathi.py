@@ -1,23 +1,7 @@
 """Sarathi-Serve in worlds small enough to work out by hand: blocks of 4 tokens, no watermark unless a test sets one."""
 
-import pytest
-
 from sim.engine.sarathi import Sarathi, SarathiSettings
-from sim.engine.settings import EngineSettings
 from sim.work import PrefillChunk
-
-
-@pytest.fixture
-def sarathi(world, small):
-    def build(usable=100, windows=(), **settings):
-        chosen = {**small, "kv_blocks": usable, **settings}
-        return world.of(Sarathi(EngineSettings(**chosen), windows))
-
-    return build
-
-
-def waiting(w):
-    return [request.request_id for request in w.engine.waiting]
 
 
 def test_its_own_defaults():
@@ -61,13 +45,6 @@ def test_decodes_that_fill_the_budget_leave_prompts_nothing(sarathi):
     assert w.scheduled(6) == [*[{"a": 1, "b": 1}] * 4, {"b": 1, "c": 1}, {"c": 1}]
 
 
-def test_no_more_than_max_sequences_run(sarathi):
-    w = sarathi(max_sequences=2)
-    for name in "abc":
-        w.add(name, 2, 2)
-    assert w.scheduled(3) == [{"a": 2, "b": 2}, {"a": 1, "b": 1}, {"c": 2}]
-
-
 def test_a_prompt_takes_all_its_blocks_at_admission(sarathi):
     """After its first chunk of 4 a holds 4 of 5 blocks. b's first chunk would need one, its 5 tokens need two."""
     w = sarathi(usable=5, max_batched_tokens=5)
@@ -99,7 +76,7 @@ def test_the_last_running_request_gives_way_even_within_its_prompt(sarathi):
     w.add("b", 12, 1)
     assert w.step().scheduled == {"a": 7, "b": 1}
     log = w.step()
-    assert (log.scheduled, log.preempted, waiting(w)) == ({"a": 1}, ["b"], ["b"])
+    assert (log.scheduled, log.preempted, w.waiting) == ({"a": 1}, ["b"], ["b"])
     logs = w.steps(5)
     assert [log.scheduled for log in logs] == [{"a": 1}, {"a": 1}, {"a": 1}, {"b": 8}, {"b": 4}]
 
@@ -125,7 +102,7 @@ def test_nobody_passes_a_victim_in_its_step(sarathi):
         w.add(name, 4, 3)
     w.step()
     log = w.step()
-    assert (log.scheduled, log.preempted, waiting(w)) == ({"a": 1}, ["d", "b"], ["b", "d", "c"])
+    assert (log.scheduled, log.preempted, w.waiting) == ({"a": 1}, ["d", "b"], ["b", "d", "c"])
 
 
 def test_a_prompt_in_progress_needs_no_free_block(sarathi):
@@ -133,20 +110,6 @@ def test_a_prompt_in_progress_needs_no_free_block(sarathi):
     w = sarathi(usable=2, max_batched_tokens=4)
     w.add("a", 6, 1)
     assert [log.scheduled for log in w.drain()] == [{"a": 4}, {"a": 2}]
-
-
-@pytest.mark.parametrize(("watermark", "longest"), [(0.0, 13), (0.34, 9)])
-def test_the_longest_request_runs_to_its_end_and_one_more_token_does_not(sarathi, watermark, longest):
-    """3 blocks, int(0.34 x 3) = 1 of them as watermark: 12 or 8 tokens can be admitted, and sample one more."""
-    assert sarathi(usable=3, watermark=watermark).engine.longest_request_tokens() == longest
-    for extra, ends in ((0, True), (1, False)):
-        w = sarathi(usable=3, watermark=watermark, max_batched_tokens=3)
-        w.add("a", longest - 1 + extra, 1)
-        w.steps(5)
-        assert (w.engine.unfinished == 0) is ends
-    w = sarathi(usable=3, watermark=watermark, max_batched_tokens=3)
-    w.add("a", 2, longest - 2)
-    w.drain()
 
 
 def test_prefix_caching_shortens_prompts(sarathi):

@@ -50,13 +50,6 @@ def test_blocks_are_taken_when_their_first_token_is_scheduled(world):
     assert used == [1, 2, 0]
 
 
-def test_no_more_than_max_sequences_run(world):
-    w = world(max_sequences=2)
-    for name in "abc":
-        w.add(name, 2, 2)
-    assert w.scheduled(3) == [{"a": 2, "b": 2}, {"a": 1, "b": 1}, {"c": 2}]
-
-
 def test_max_active_sequences_goes_before_max_sequences(world):
     w = world(max_sequences=2, max_active_sequences=1)
     w.add("a", 2, 1)
@@ -130,13 +123,6 @@ def test_a_running_request_may_use_the_watermark(world):
     assert [log.scheduled for log in w.drain()] == [{"a": 4}, {"a": 1}, {"a": 1}]
 
 
-def test_answers_end_at_max_model_len(world):
-    w = world(max_model_len=10)
-    a = w.add("a", 7, 50)
-    w.drain()
-    assert a.emitted_tokens == 3
-
-
 def test_a_request_may_stop_before_its_cap(world):
     w = world()
     a = w.add("a", 3, 2, max_output_tokens=50)
@@ -164,29 +150,6 @@ def test_the_longest_request_runs_to_its_end_and_one_more_token_does_not(world, 
         w.add("a", 6, longest - 6 + extra)
         w.steps(40)
         assert (w.engine.unfinished == 0) is ends
-
-
-def test_without_a_pool_nothing_is_ever_preempted(world):
-    w = world(usable=None, max_model_len=4096)
-    for name in "abcdefgh":
-        w.add(name, 1000, 100)
-    assert all(not log.preempted for log in w.drain())
-    assert (w.engine.longest_request_tokens(), w.engine.kv_blocks_used) == (None, 0)
-
-
-def test_the_work_of_a_step(world):
-    """Two decodes at contexts 7 and 3, of which a window of 4 sees 4 and 3, beside a chunk of a prompt."""
-    w = world(windows=(4,), max_batched_tokens=10)
-    w.add("a", 6, 5)
-    w.add("b", 2, 5)
-    w.step()
-    assert w.plan.work.chunks == (PrefillChunk(6, 0), PrefillChunk(2, 0))
-    assert w.plan.work.sampled_sequences == 2
-    w.add("c", 20, 1)
-    w.step()
-    work = w.plan.work
-    assert (work.decode_sequences, work.decode_context_tokens, work.decode_window_tokens) == (2, 10, (7,))
-    assert (work.chunks, work.sampled_sequences, work.tokens) == ((PrefillChunk(8, 0),), 2, 10)
 
 
 def test_the_first_step_of_a_one_token_prompt_is_a_chunk(world):

@@ -4,7 +4,6 @@ import pytest
 
 from sim.engine.request import Status
 from sim.errors import RidgelineError
-from sim.work import PrefillChunk
 
 
 def test_prefill_goes_first_and_decodes_wait(sglang):
@@ -70,14 +69,6 @@ def test_max_prefill_tokens_ends_a_batch_that_has_exceeded_it(sglang):
     for name in "abc":
         w.add(name, 6, 2)
     assert w.scheduled(2) == [{"a": 6, "b": 6}, {"c": 6}]
-
-
-def test_no_more_than_max_sequences_run(sglang):
-    """A place is free in the step after its request has ended."""
-    w = sglang(max_sequences=2)
-    for name in "abc":
-        w.add(name, 2, 2)
-    assert w.scheduled(3) == [{"a": 2, "b": 2}, {"a": 1, "b": 1}, {"c": 2}]
 
 
 def test_mixed_chunks_let_the_running_decode_along(sglang):
@@ -331,36 +322,6 @@ def test_an_aborted_request_frees_all_it_holds(sglang):
         w.engine.abort(request)
     assert (w.engine.unfinished, w.engine.kv_blocks_used, w.engine.chunked) == (0, 0, None)
     assert w.step().scheduled == {}
-
-
-def test_without_a_pool_nothing_is_ever_retracted(sglang):
-    w = sglang(pool=None, max_model_len=8192, prefix_caching=True)
-    for name in "abcdefgh":
-        w.add(name, 1000, 100)
-    assert all(not log.preempted for log in w.drain())
-    assert (w.engine.longest_request_tokens(), w.engine.kv_blocks_used) == (None, 0)
-
-
-def test_answers_end_at_max_model_len(sglang):
-    w = sglang(max_model_len=10)
-    a = w.add("a", 7, 50)
-    w.drain()
-    assert a.emitted_tokens == 3
-
-
-def test_the_work_of_a_step(sglang):
-    """Two decodes at contexts 7 and 3, of which a window of 4 sees 4 and 3; beside them, mixed, a chunk of a prompt."""
-    w = sglang(windows=(4,), max_batched_tokens=10, mixed_chunk=True)
-    w.add("a", 6, 5)
-    w.add("b", 2, 5)
-    w.step()
-    assert w.plan.work.chunks == (PrefillChunk(6, 0), PrefillChunk(2, 0))
-    assert w.plan.work.sampled_sequences == 2
-    w.add("c", 20, 1)
-    w.step()
-    work = w.plan.work
-    assert (work.decode_sequences, work.decode_context_tokens, work.decode_window_tokens) == (2, 10, (7,))
-    assert (work.chunks, work.sampled_sequences, work.tokens) == ((PrefillChunk(8, 0),), 2, 10)
 
 
 def test_settings_that_sglang_refuses(sglang):

@@ -1,8 +1,8 @@
 """What must hold in every step of any load under SGLang's scheduler, page by page."""
 
 from collections import Counter
-from itertools import count
 
+from engine_loads import Arrival, by_arrival, check_computed, check_ends, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,7 @@ POLICIES = ["fcfs", "priority", "lpm", "dfs-weight", "lof", "random", "hrrn", "s
 
 @st.composite
 def loads(draw):
-    """(step, prompt, output, cap, priority): prompts share beginnings, and some go on where an answer ended.
+    """Prompts share beginnings, and some go on where an answer ended.
 
     The longest has 36 + 4 + 6 prompt tokens and a cap of 40.
     """
@@ -24,8 +24,8 @@ def loads(draw):
         prompt = [(f"s{draw(st.integers(0, 1))}", shared)] * bool(shared) + answer + [(f"u{number}", private)]
         output = draw(st.integers(1, 30))
         cap = output + draw(st.sampled_from([0, 0, 2, 10]))
-        load.append((draw(st.integers(0, 25)), prompt, output, cap, draw(st.sampled_from([0, 1, 20]))))
-    return sorted(load, key=lambda request: request[0])
+        load.append(Arrival(draw(st.integers(0, 25)), prompt, output, cap, draw(st.sampled_from([0, 1, 20]))))
+    return by_arrival(load)
 
 
 @st.composite
@@ -48,21 +48,6 @@ def engines(draw):
         "ignore_eos": draw(st.booleans()),
         "recv_interval": draw(st.sampled_from([1, 3, 10])),
     }
-
-
-def play(w, load, check=lambda *_: None):
-    """Run a load to its end; returns the logs and the requests."""
-    waiting, requests, logs = list(load), {}, []
-    while waiting or w.engine.unfinished:
-        while waiting and waiting[0][0] <= len(logs):
-            _, prompt, output, cap, priority = waiting.pop(0)
-            name = f"r{len(requests)}"
-            requests[name] = w.add(name, prompt, output, max_output_tokens=cap, priority=priority)
-        before = {name: (r.known_tokens, r.computed_tokens) for name, r in requests.items()}
-        logs.append(w.step())
-        check(w, requests, before, logs[-1])
-        assert len(logs) < 3000, "the engine does not come to an end"
-    return logs, requests
 
 
 def check_pool(w, requests, *_):
@@ -111,20 +96,15 @@ def check_step(w, requests, before, log):
         assert sum(chunk.tokens for chunk in chunks) + decodes <= chosen.max_batched_tokens
     for name, hit in log.cached.items():
         assert hit % chosen.block_tokens == 0
-        assert hit <= before[name][0] - 1
-        assert before[name][1] == 0
-        assert (name in names) == (hit + log.scheduled[name] == before[name][0])
+        assert hit <= before[name].known_tokens - 1
+        assert before[name].computed_tokens == 0
+        assert (name in names) == (hit + log.scheduled[name] == before[name].known_tokens)
 
 
 @given(engines(), loads())
 @settings(max_examples=300, deadline=None)
 def test_every_step_keeps_the_rules_and_every_request_ends(sglang, engine, load):
-    logs, requests = play(sglang(**engine), load, check_step)
-    emitted = Counter(name for log in logs for name in log.emitted)
-    for name, request in requests.items():
-        assert request.status is Status.FINISHED
-        assert emitted[name] == request.output_tokens == request.emitted_tokens
-    assert sorted(name for log in logs for name in log.finished) == sorted(requests)
+    check_ends(*play(sglang(**engine), load, check_step))
 
 
 @given(engines(), loads())
@@ -142,17 +122,7 @@ def test_pages_are_conserved(sglang, engine, load):
 @given(engines(), loads())
 @settings(max_examples=150, deadline=None)
 def test_what_is_computed_is_what_was_asked_for(sglang, engine, load):
-    """Prompt + output - 1 tokens, less what was cached; an overlapped stop may waste one, a retraction more."""
-    logs, requests = play(sglang(**engine), load)
-    retracted = {name for log in logs for name in log.preempted}
-    for name, request in requests.items():
-        computed = sum(log.scheduled.get(name, 0) + log.cached.get(name, 0) for log in logs)
-        needed = request.prompt_tokens + request.output_tokens - 1
-        if name in retracted:
-            assert computed > needed
-        else:
-            wasted = engine["async_scheduling"] and request.max_output_tokens > request.output_tokens
-            assert computed in {needed, needed + wasted}
+    check_computed(*play(sglang(**engine), load), overlapped=engine["async_scheduling"], least_again=1)
 
 
 @given(engines(), loads())
@@ -164,16 +134,10 @@ def test_equal_loads_are_planned_equally(sglang, engine, load):
 @given(engines(), loads())
 @settings(max_examples=100, deadline=None)
 def test_a_load_may_be_aborted_at_any_time(sglang, engine, load):
-    """Every third request is given up in the fifth step after its arrival; the pool stays whole and the rest end."""
-    w, step = sglang(**engine), count()
-
-    def abort(w, requests, before, log):
-        now = next(step)
-        for number, request in enumerate(requests.values()):
-            if number % 3 == 0 and now == load[number][0] + 5:
-                w.engine.abort(request)
-        check_pool(w, requests)
-
-    _, requests = play(w, load, abort)
+    """Every third request is given up five steps after its arrival; the pool stays whole and the rest end."""
+    w = sglang(**engine)
+    for number in range(0, len(load), 3):
+        load[number] = load[number]._replace(gives_up=load[number].step + 5)
+    _, requests = play(w, load, check_pool)
     assert all(request.ended for request in requests.values())
     assert w.engine.kv_blocks_used == 0

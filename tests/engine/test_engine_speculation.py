@@ -3,6 +3,7 @@
 from itertools import islice
 
 import pytest
+from engine_loads import loads, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -229,9 +230,6 @@ def test_acceptance_does_not_depend_on_scheduling(world):
     assert len({tuple(tokens) for tokens in together.values()}) == 3, "each request has its own stream"
 
 
-LOADS = st.lists(
-    st.tuples(st.integers(0, 12), st.integers(0, 2), st.integers(1, 18), st.integers(1, 20)), min_size=1, max_size=10
-)
 ENGINES = st.fixed_dictionaries(
     {
         "version": st.sampled_from(["0.19", "0.32", "0.33"]),
@@ -254,38 +252,29 @@ ENGINES = st.fixed_dictionaries(
 )
 
 
-@given(ENGINES, LOADS)
+@given(ENGINES, loads(shared=8, private=18, output=20, more=0))
 @settings(max_examples=300, deadline=None)
 def test_invariants_of_every_step(world, engine, load):
     """Tokens and blocks are conserved, budgets kept, and every request ends with just its output."""
     w = world(**{**engine, "usable": engine["usable"] * len(engine["kv_groups"])}, max_model_len=64)
     chosen = engine["speculation"]
-    requests, got, steps = {}, {}, 0
-    waiting = sorted(load)
-    while waiting or w.engine.unfinished:
-        while waiting and waiting[0][0] <= steps:
-            _, shared, prompt, output = waiting.pop(0)
-            name = f"r{len(requests)}"
-            pieces = [(f"s{shared}", shared * 4)] * bool(shared) + [(f"u{len(requests)}", prompt)]
-            requests[name] = w.add(name, pieces, output, priority=shared)
-            got[name] = 0
-        known = {name: request.known_tokens for name, request in requests.items()}
-        log = w.step()
+
+    def check(w, requests, before, log):
         plan, pool = w.plan, w.engine.cache.pool
-        steps += 1
-        assert steps < 3000, "the engine does not come to an end"
         taken = sum(log.scheduled.values()) + chosen.extra_input_tokens * len(log.scheduled)
         assert taken <= engine["max_batched_tokens"]
         assert plan.work.tokens == sum(log.scheduled.values())
         assert 0 <= pool.free <= pool.usable
         verifying = {request.request_id: drafts for request, (drafts, _) in plan.drafts.items()}
         for name, tokens in log.tokens.items():
-            got[name] += tokens
             assert 1 <= tokens <= 1 + verifying.get(name, 0) <= 1 + chosen.tokens
-            assert requests[name].known_tokens == known[name] + tokens
+            assert requests[name].known_tokens == before[name].known_tokens + tokens
         for request in w.engine.running:
             assert request.computed_tokens < request.known_tokens
             assert request.draft_tokens in (0, chosen.tokens)
+
+    logs, requests = play(w, load, check)
     for name, request in requests.items():
-        assert (request.status, got[name]) == (Status.FINISHED, request.output_tokens)
+        got = sum(log.tokens.get(name, 0) for log in logs)
+        assert (request.status, got) == (Status.FINISHED, request.output_tokens)
     assert w.engine.kv_blocks_used == 0

@@ -1,29 +1,11 @@
 """Static batching on worlds small enough to work out by hand. Blocks hold 4 tokens, and a slot 16 tokens: 4 blocks."""
 
+from itertools import count
+
 import pytest
+from engine_loads import check_ends, loads, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from sim.engine import EngineSettings
-from sim.engine.static_batch import StaticBatch
-
-
-@pytest.fixture(scope="session")
-def static(world):
-    def build(usable=100, *, max_sequences=8, max_model_len=16, budget=64):
-        return world.of(
-            StaticBatch(
-                EngineSettings(
-                    max_batched_tokens=budget,
-                    max_sequences=max_sequences,
-                    max_model_len=max_model_len,
-                    block_tokens=4,
-                    kv_blocks=usable,
-                )
-            )
-        )
-
-    return build
 
 
 def test_a_batch_waits_for_its_longest(static):
@@ -56,7 +38,7 @@ def test_the_finished_leave_the_steps_work(static):
 
 
 def test_all_prompts_run_in_one_step_whatever_the_budget(static):
-    w = static(budget=4)
+    w = static(max_batched_tokens=4)
     w.add("a", 9, 1)
     w.add("b", 10, 1)
     assert w.step().scheduled == {"a": 9, "b": 10}
@@ -82,13 +64,6 @@ def test_a_pool_without_room_for_one_slot_runs_nothing(static):
     assert w.step().scheduled == {}
 
 
-def test_answers_end_at_max_model_len(static):
-    w = static()
-    a = w.add("a", 10, 50)
-    w.drain()
-    assert a.emitted_tokens == 6
-
-
 def test_a_client_that_gives_up_keeps_its_slot_until_the_batch_ends(static):
     w = static()
     a = w.add("a", 5, 9)
@@ -103,27 +78,17 @@ def test_a_client_that_gives_up_keeps_its_slot_until_the_batch_ends(static):
     assert (w.engine.kv_blocks_used, w.engine.unfinished) == (0, 0)
 
 
-LOADS = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 10), st.integers(1, 6)), max_size=14)
-
-
-@given(LOADS, st.integers(4, 30), st.integers(1, 6))
+@given(loads(shared=0, private=10, output=6, more=0), st.integers(4, 30), st.integers(1, 6))
 @settings(max_examples=200, deadline=None)
 def test_invariants_of_every_step(static, load, usable, max_sequences):
     """Nobody begins while others run; a batch lasts as long as its longest answer; all begin in order and end."""
-    w = static(usable, max_sequences=max_sequences)
-    arrivals = sorted(load)
-    requests, began, batches, step = {}, [], [], 0
-    while arrivals or w.engine.unfinished:
-        while arrivals and arrivals[0][0] <= step:
-            _, prompt, output = arrivals.pop(0)
-            name = f"r{len(requests)}"
-            requests[name] = w.add(name, prompt, output)
-        running = w.engine.running_count
-        log = w.step()
+    w, batches, steps = static(usable, max_sequences=max_sequences), [], count()
+
+    def check(w, requests, running, log):
+        step = next(steps)
         if log.cached:
             assert running == 0, "a batch began before the last one ended"
             batches.append((step, [requests[name] for name in log.cached]))
-        began += log.cached
         if w.engine.running_count:
             assert w.engine.kv_blocks_used == 4 * len(batches[-1][1]) <= usable
         else:
@@ -131,8 +96,8 @@ def test_invariants_of_every_step(static, load, usable, max_sequences):
             if log.scheduled:
                 start, batch = batches[-1]
                 assert step - start + 1 == max(request.output_tokens for request in batch)
-        step += 1
-        assert step < 2000, "the engine does not come to an end"
+
+    logs, requests = play(w, load, check, look=lambda w, _: w.engine.running_count)
+    check_ends(logs, requests)
     assert all(len(batch) <= max_sequences for _, batch in batches)
-    assert began == list(requests)
-    assert all(request.emitted_tokens == request.output_tokens for request in requests.values())
+    assert [name for log in logs for name in log.cached] == list(requests)

@@ -1,6 +1,7 @@
 """What must hold in every step of any load, for vLLM V0, Sarathi-Serve and llama.cpp."""
 
 import pytest
+from engine_loads import Arrival, check_pool_is_whole, even_load, loads, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,18 +14,7 @@ from sim.engine.vllm_v0 import VllmV0, VllmV0Settings
 
 BLOCK_TOKENS = 4
 LONGEST = 40
-
-
-@st.composite
-def loads(draw):
-    """(step, prompt, output, step at which the client gives up): prompts share beginnings."""
-    load = []
-    for number in range(draw(st.integers(1, 12))):
-        shared, private = draw(st.integers(0, 12)), draw(st.integers(1, 12))
-        prompt = [(f"s{draw(st.integers(0, 1))}", shared)] * bool(shared) + [(f"u{number}", private)]
-        gives_up = draw(st.one_of(st.none(), st.none(), st.none(), st.integers(0, 40)))
-        load.append((draw(st.integers(0, 15)), prompt, draw(st.integers(1, 14)), gives_up))
-    return sorted(load, key=lambda request: request[0])
+LOADS = loads(shared=12, private=12, output=14, more=0, gives_up=True)
 
 
 @st.composite
@@ -61,30 +51,17 @@ def slot_engines(draw):
     return "slots", LlamaCpp(chosen)
 
 
-def play(world, engine, load, check=lambda *_: None):
+def run(world, engine, load, check=lambda *_: None):
     """Run a load to its end, checking each planned step; returns all requests by name and the steps' tokens."""
-    w = world.of(engine)
-    requests, waiting, gives_up, tokens, step = {}, list(load), [], [], 0
-    while waiting or engine.unfinished:
-        while waiting and waiting[0][0] <= step:
-            _, prompt, output, until = waiting.pop(0)
-            request = w.add(f"r{len(requests)}", prompt, output)
-            requests[request.request_id] = request
-            if until is not None:
-                gives_up.append((until, request))
-        for until, request in gives_up:
-            if until == step:
-                engine.abort(request)
-        before = list(engine.running)
+    w, before = world.of(engine), []
+
+    def look(_, requests):
         known = {r: (r.known_tokens, r.computed_tokens, prefilling(r)) for r in requests.values()}
-        plan = engine.schedule()
-        check(engine, plan, before, known)
-        outcome = engine.complete(plan)
-        assert set(outcome.finished) <= set(outcome.emitted)
-        tokens.append({request.request_id: count for request, count in plan.scheduled})
-        step += 1
-        assert step < 2000, "the engine does not come to an end"
-    return requests, tokens
+        before[:] = [list(engine.running), known]
+
+    w.planned = lambda plan: check(engine, plan, *before)
+    logs, requests = play(w, load, look=look)
+    return requests, [log.scheduled for log in logs]
 
 
 def check_tokens(engine, plan, known):
@@ -117,14 +94,14 @@ def check_blocks(engine, plan, before):
     assert all(request.computed_tokens == request.block_count == 0 for request in plan.preempted)
 
 
-@given(paged_engines(), loads())
+@given(paged_engines(), LOADS)
 @settings(max_examples=300, deadline=None)
 def test_invariants_of_every_step_with_blocks(world, chosen, load):
     kind, engine = chosen
 
-    def check(engine, plan, before, known):
+    def check(engine, plan, running, known):
         check_tokens(engine, plan, known)
-        check_blocks(engine, plan, before)
+        check_blocks(engine, plan, running)
         budget = engine.settings.max_batched_tokens
         decodes_only = kind == "default" and not plan.admitted
         assert decodes_only or plan.work.tokens <= budget
@@ -133,29 +110,29 @@ def test_invariants_of_every_step_with_blocks(world, chosen, load):
             assert plan.sampled == [request for request, _ in plan.scheduled], "and whole"
             assert engine.blocks.pool.free >= engine.blocks.watermark_blocks
         if kind == "sarathi":
-            decoding = {request for request in before if not known[request][2]}
+            decoding = {request for request in running if not known[request][2]}
             assert decoding <= {request for request, _ in plan.scheduled} | set(plan.preempted), "decodes never wait"
 
-    requests, _ = play(world, engine, load, check)
+    requests, _ = run(world, engine, load, check)
     for request in requests.values():
         assert request.status is Status.ABORTED or request.emitted_tokens == request.output_tokens
 
 
-@given(slot_engines(), loads())
+@given(slot_engines(), LOADS)
 @settings(max_examples=200, deadline=None)
 def test_invariants_of_every_step_with_slots(world, chosen, load):
     engine = chosen[1]
 
-    def check(engine, plan, before, known):
+    def check(engine, plan, running, known):
         check_tokens(engine, plan, known)
         assert plan.work.tokens <= engine.settings.max_batched_tokens
         held = [slot.request for slot in engine.slots if slot.request is not None]
         assert sorted(held, key=id) == sorted(engine.running, key=id)
-        generating = {request for request in before if request.emitted_tokens}
+        generating = {request for request in running if request.emitted_tokens}
         assert generating <= {request for request, _ in plan.scheduled}, "who generates never waits"
         assert not len(engine.waiting) or len(held) == len(engine.slots), "nobody waits beside a free slot"
 
-    requests, tokens = play(world, engine, load, check)
+    requests, tokens = run(world, engine, load, check)
     for name, request in requests.items():
         computed = sum(step.get(name, 0) for step in tokens)
         needed = request.prompt_tokens + request.output_tokens - 1
@@ -164,30 +141,26 @@ def test_invariants_of_every_step_with_slots(world, chosen, load):
             assert computed == needed if not engine.settings.prefix_caching else computed <= needed
 
 
-@given(paged_engines(), loads())
+@given(paged_engines(), LOADS)
 @settings(max_examples=200, deadline=None)
 def test_blocks_are_conserved(world, chosen, load):
-    """When all is done every block is free, one request could take the pool, and then nothing is cached."""
     engine = chosen[1]
-    play(world, engine, load)
-    pool = engine.blocks.pool
-    assert (pool.used, pool.free) == (0, pool.usable)
-    assert len(pool.take(pool.usable)) == pool.usable
-    assert (pool._oldest, pool._later) == ({}, {})
+    run(world, engine, load)
+    check_pool_is_whole(engine.blocks.pool)
 
 
-@given(paged_engines(), loads())
+@given(paged_engines(), LOADS)
 @settings(max_examples=100, deadline=None)
 def test_what_is_computed_is_what_was_asked_for(world, chosen, load):
     """A request computes prompt + output - 1 tokens less its hits, and more only if it was preempted."""
     engine = chosen[1]
     hits, preempted = {}, set()
 
-    def note(engine, plan, before, known):
+    def note(engine, plan, running, known):
         hits.update({request: hit for request, hit, resumed in plan.admitted if not resumed})
         preempted.update(plan.preempted)
 
-    requests, tokens = play(world, engine, load, note)
+    requests, tokens = run(world, engine, load, note)
     for name, request in requests.items():
         computed = sum(step.get(name, 0) for step in tokens) + hits.get(request, 0)
         needed = request.prompt_tokens + request.output_tokens - 1
@@ -202,14 +175,14 @@ def test_the_longest_request_alone_always_ends(world, chosen, prompt, data):
     engine = chosen[1]
     longest = min(engine.longest_request_tokens(), LONGEST)
     prompt = min(prompt, longest - 1)
-    requests, _ = play(world, engine, [(0, [("u", prompt)], longest - prompt, None)])
+    requests, _ = run(world, engine, [Arrival(0, [("u", prompt)], longest - prompt, longest - prompt)])
     assert requests["r0"].emitted_tokens == longest - prompt
 
 
 @pytest.mark.parametrize("caching", [False, True])
 @pytest.mark.parametrize("kind", ["default", "chunked", "sarathi", "slots"])
 def test_equal_loads_are_planned_equally(world, kind, caching):
-    load = [(i // 4, [("s", 9), (f"u{i}", 3 + i % 5)], 3 + i % 7, None) for i in range(20)]
+    load = even_load(every=4)
 
     def engine():
         sizes = {"max_batched_tokens": 40, "max_sequences": 4, "max_model_len": 40, "block_tokens": 4}
@@ -220,4 +193,4 @@ def test_equal_loads_are_planned_equally(world, kind, caching):
             return Sarathi(SarathiSettings(**chosen))
         return VllmV0(VllmV0Settings(**chosen))
 
-    assert play(world, engine(), load)[1] == play(world, engine(), load)[1]
+    assert run(world, engine(), load)[1] == run(world, engine(), load)[1]

@@ -60,13 +60,6 @@ def test_no_more_is_reserved_than_max_model_len(trtllm):
     assert a.emitted_tokens == 5
 
 
-def test_no_more_than_max_sequences_run(trtllm):
-    w = trtllm(max_sequences=2)
-    for name in "abc":
-        w.add(name, 2, 2)
-    assert w.scheduled(3) == [{"a": 2, "b": 2}, {"a": 1, "b": 1}, {"c": 2}]
-
-
 def test_max_utilization_asks_for_the_next_step_only(trtllm):
     """Two prompts of 2 blocks fill the pool of 4; reserved to their ends they are 4 blocks each."""
     for policy, expected in (("max-utilization", {"a": 7, "b": 7}), ("guaranteed-no-evict", {"a": 7})):
@@ -393,13 +386,3 @@ def test_a_token_in_flight_reaches_the_client_before_it_is_dropped(trtllm):
     logs += w.drain()
     assert [log.scheduled["b"] for log in logs[6:] if "b" in log.scheduled] == [8, 1, 1]
     assert sum(log.emitted.count("b") for log in logs) == b.emitted_tokens == 6
-
-
-def test_a_paused_request_may_end_while_it_waits(trtllm):
-    w = trtllm(4, async_scheduling=True, **MAX_UTILIZATION)
-    w.add("a", 7, 6)
-    b = w.add("b", 7, 2, max_output_tokens=6)
-    w.steps(2)
-    log = w.step()
-    assert (log.preempted, log.finished) == (["b"], ["b"])
-    assert (b.status, w.engine.waiting_count) == (Status.FINISHED, 0)

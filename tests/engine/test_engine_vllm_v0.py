@@ -3,22 +3,9 @@
 import pytest
 
 from sim.engine.request import Status
-from sim.engine.vllm_v0 import VllmV0, VllmV0Settings
+from sim.engine.vllm_v0 import VllmV0Settings
 from sim.errors import RidgelineError
 from sim.work import PrefillChunk
-
-
-@pytest.fixture
-def v0(world, small):
-    def build(usable=100, windows=(), **settings):
-        chosen = {**small, "kv_blocks": usable, "watermark": 0.0, **settings}
-        return world.of(VllmV0(VllmV0Settings(**chosen), windows))
-
-    return build
-
-
-def waiting(w):
-    return [request.request_id for request in w.engine.waiting]
 
 
 def test_its_own_defaults():
@@ -119,7 +106,7 @@ def test_the_preempted_recompute_all_and_stand_before_those_that_came_later(v0):
     assert w.scheduled(2) == [{"a": 7, "b": 7}, {"a": 1, "b": 1}]
     log = w.step()
     w.add("c", 1, 1)
-    assert (log.scheduled, log.preempted, waiting(w)) == ({"a": 1}, ["b"], ["b", "c"])
+    assert (log.scheduled, log.preempted, w.waiting) == ({"a": 1}, ["b"], ["b", "c"])
     assert (b.computed_tokens, b.known_tokens, b.status) == (0, 9, Status.PREEMPTED)
     assert w.scheduled(3) == [{"a": 1}, {"a": 1}, {"b": 9, "c": 1}]
 
@@ -131,7 +118,7 @@ def test_those_preempted_together_keep_their_order(v0):
         w.add(name, 4, 3)
     w.step()
     log = w.step()
-    assert (log.scheduled, log.preempted, waiting(w)) == ({"a": 1, "b": 1}, ["d", "c"], ["c", "d"])
+    assert (log.scheduled, log.preempted, w.waiting) == ({"a": 1, "b": 1}, ["d", "c"], ["c", "d"])
 
 
 def test_nothing_is_admitted_beside_decodes(v0):
@@ -141,7 +128,7 @@ def test_nothing_is_admitted_beside_decodes(v0):
         w.add(name, 4, 3)
     w.step()
     log = w.step()
-    assert (log.scheduled, log.preempted, waiting(w)) == ({"a": 1}, ["d", "b"], ["b", "d", "c"])
+    assert (log.scheduled, log.preempted, w.waiting) == ({"a": 1}, ["d", "b"], ["b", "d", "c"])
 
 
 def test_chunked_it_admits_even_after_a_preemption(v0):
@@ -151,7 +138,7 @@ def test_chunked_it_admits_even_after_a_preemption(v0):
         w.add(name, 4, 3)
     w.step()
     log = w.step()
-    assert (log.scheduled, log.preempted, waiting(w)) == ({"a": 1, "c": 4}, ["d", "b"], ["b", "d"])
+    assert (log.scheduled, log.preempted, w.waiting) == ({"a": 1, "c": 4}, ["d", "b"], ["b", "d"])
 
 
 def test_chunked_running_requests_go_first_and_new_prompts_take_the_rest(v0):
@@ -284,38 +271,9 @@ def test_chunks_and_caching_want_a_budget_of_whole_blocks(v0):
         v0(max_batched_tokens=10, chunked_prefill=True, prefix_caching=True)
 
 
-@pytest.mark.parametrize(("watermark", "longest"), [(0.0, 13), (0.34, 9)])
-def test_the_longest_request_runs_to_its_end_and_one_more_token_does_not(v0, watermark, longest):
-    """3 blocks, int(0.34 x 3) = 1 of them as watermark: 12 or 8 tokens can be admitted, and sample one more."""
-    assert v0(usable=3, watermark=watermark).engine.longest_request_tokens() == longest
-    for extra, ends in ((0, True), (1, False)):
-        w = v0(usable=3, watermark=watermark)
-        w.add("a", longest - 1 + extra, 1)
-        w.steps(3)
-        assert (w.engine.unfinished == 0) is ends
-    w = v0(usable=3, watermark=watermark)
-    w.add("a", 2, longest - 2)
-    w.drain()
-
-
 def test_chunked_the_longest_request_leaves_a_block_to_go_on(v0):
     assert v0(usable=3, chunked_prefill=True).engine.longest_request_tokens() == 9
     assert v0(usable=300, chunked_prefill=True, watermark=0.01).engine.longest_request_tokens() == 297 * 4 + 1
-
-
-def test_without_a_pool_nothing_is_ever_preempted(v0):
-    w = v0(usable=None, max_model_len=4096, max_batched_tokens=4096)
-    for name in "abcdefgh":
-        w.add(name, 1000, 100)
-    assert not any(log.preempted for log in w.drain())
-    assert (w.engine.longest_request_tokens(), w.engine.kv_blocks_used) == (None, 0)
-
-
-def test_answers_end_at_max_model_len(v0):
-    w = v0(max_model_len=10)
-    a = w.add("a", 7, 50)
-    w.drain()
-    assert a.emitted_tokens == 3
 
 
 def test_an_aborted_request_frees_all_it_holds(v0):
@@ -339,17 +297,3 @@ def test_a_request_aborted_within_its_step_gets_nothing_from_it(v0):
     w.engine.abort(a)
     assert w.engine.complete(plan).emitted == []
     assert w.engine.kv_blocks_used == 0
-
-
-def test_the_work_of_a_step(v0):
-    """Chunked: two decodes at contexts 7 and 3, of which a window of 4 sees 4 and 3, beside a chunk of a prompt."""
-    w = v0(windows=(4,), max_batched_tokens=10, chunked_prefill=True)
-    w.add("a", 6, 5)
-    w.add("b", 2, 5)
-    w.step()
-    assert w.plan.work.chunks == (PrefillChunk(6, 0), PrefillChunk(2, 0))
-    w.add("c", 20, 1)
-    w.step()
-    work = w.plan.work
-    assert (work.decode_sequences, work.decode_context_tokens, work.decode_window_tokens) == (2, 10, (7,))
-    assert (work.chunks, work.sampled_sequences, work.tokens) == ((PrefillChunk(8, 0),), 2, 10)
