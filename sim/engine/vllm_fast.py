@@ -226,6 +226,8 @@ class FastVllmV1(VllmV1):
                 self.running.remove(request)
                 self.cache.settle(request)
             self._end(request)
+        if self._rest:
+            self._rest = [request for request in self._rest if not request.ended]
 
     def last_known_step(self) -> int:
         """Until a member leaves, or the KV blocks run out."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sim
+from sim.engine.protocol import Foresight
 from sim.fleet.assembly import assemble
 from sim.fleet.simulation import simulate
 from sim.results.result import Result
@@ -126,14 +127,6 @@ def test_fast_path_equals_plain_path(scenario: dict[str, Any]) -> None:
 
 
 def test_the_fast_path_is_taken() -> None:
-    """Most steps of a chat are decodes that go on."""
-    run = sim.run("chat", overrides={"traffic.requests": 50}).run
-    assert run.setup.engine().decode_run() is None
-    assert type(run.setup.engine()).__name__ == "FastVllmV1"
-    assert type(run.setup.engine(plain=True)).__name__ == "VllmV1"
-
-
-def test_drafts_take_the_plain_path() -> None:
-    drafts = {"method": "ngram", "tokens": 3, "acceptance": 0.5}
-    setup = assemble(load_scenario("chat", overrides={"engine.speculative": drafts}))
-    assert type(setup.engine()).__name__ == "VllmV1"
+    setup = sim.run("chat", overrides={"traffic.requests": 50}).run.setup
+    assert isinstance(setup.engine(), Foresight)
+    assert not isinstance(setup.engine(plain=True), Foresight)
