@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
+import numpy as np
+
 from sim.engine.protocol import Engine, Foresight, Plan
 from sim.engine.request import Request
+from sim.fleet.leap import Leap, leap
 from sim.fleet.replica import InFlight, Replica
 from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import RequestLog
-from sim.work import CostModel
+from sim.work import CostModel, DecodeTime
 
 
 class FastReplica(Replica):
@@ -89,6 +92,15 @@ class FastReplica(Replica):
             ends, context_tokens, used = steady.next_end(), steady.context_tokens(number), engine.kv_blocks_used
             running, waiting, streaming = len(engine.running), len(engine.waiting), len(streams)
             last_end_s, pure_s, free_s = recorder.last_end_s, recorder.pure_s, self._device_free_s
+            if not windows and (depth == 1 or (in_flight and in_flight[0][0] is None)):
+                most = min(last, ends + depth - 1) - number + 1
+                far = leap(now_s, free_s, stop_s, time, sequences, context_tokens, most, overlapped=depth > 1)
+                if far is not None:
+                    self._leap(far, time, sequences, used)
+                    now_s = self.next_s
+                    if watched:
+                        return
+                    continue
             peak_s, completed, used_before = 0.0, 0, used
             while True:
                 compute_s = compute_0_s + compute_1_s * context_tokens
@@ -133,6 +145,30 @@ class FastReplica(Replica):
                 recorder.decoded(completed, last_end_s, pure_s, peak_s)
             if watched:
                 return
+
+    def _leap(self, far: Leap, time: DecodeTime, sequences: int, used: int) -> None:
+        """Write down many steps that only decode on; as many stay in flight as the engine keeps."""
+        engine, recorder, in_flight, depth = self.engine, self._recorder, self._in_flight, self.engine.steps_in_flight
+        steps, block_tokens = len(far.ends_s), engine.steady.block_tokens
+        numbers = engine.steady.scheduled + 1 + np.arange(steps)
+        used_after = used + np.cumsum(np.array(engine.blocks_due)[numbers % block_tokens])
+        running, waiting = len(engine.running), len(engine.waiting)
+        for before in in_flight:
+            recorder.went_on(before, [], [], (running, waiting, int(used_after[0])))
+        done = steps - depth
+        counts = (running, waiting, used_after[depth - 1 : steps - 1])
+        constant = (time.communication_s, time.launch_s)
+        recorder.leapt(
+            (*(column[:done] for column in far[1:3]), 0, sequences, *(column[:done] for column in far[3:]), *constant),
+            counts,
+        )
+        in_flight.clear()
+        for began_s, end_s, *work in zip(*(column[done:].tolist() for column in far[1:]), strict=True):
+            in_flight.append((None, began_s, end_s, 0, sequences, *work, *constant))
+        self.next_s = max(in_flight[0][2], float(far.moments_s[-1]) + time.host_s)
+        self._completes = True
+        self._device_free_s = float(far.ends_s[-1])
+        engine.decoded(steps, steps - 1, int(used_after[-1]) - used)
 
 
 def build_replica(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import isnan
 from typing import Any
 
+import numpy as np
+
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request
 from sim.results.gaps import GapLog
@@ -29,7 +31,7 @@ class ReplicaRecorder:
 
     def __init__(self, requests: RequestLog, steps: StepLog, replica: int) -> None:
         self.gaps = GapLog()
-        self.append_row = steps.rows.append
+        self.append_row, self._append_rows = steps.rows.append, steps.append_rows
         self.replica = replica
         self.verified = VerificationCount()
         self.steps_taken = 0
@@ -114,6 +116,15 @@ class ReplicaRecorder:
         ))  # fmt: skip
         self.last_end_s = end_s
         self.steps_taken += 1
+
+    def leapt(self, step: tuple[Any, ...], counts: tuple[int, int, np.ndarray]) -> None:
+        """``went_on`` of many steps of nothing but decodes; fields that vary are arrays."""
+        began_s, ends_s = step[:2]
+        gaps_s, streaming = np.diff(ends_s, prepend=self.last_end_s), len(self.streaming)
+        row = (self.replica, *step[:5], *counts, 0, *step[5:], gaps_s, streaming, streaming)
+        self._append_rows(row, len(ends_s))
+        pure_s = np.add.accumulate(np.concatenate(([self.pure_s], ends_s - began_s)))[-1]
+        self.decoded(len(ends_s), float(ends_s[-1]), float(pure_s), float(gaps_s.max()))
 
     def decoded(self, steps: int, last_end_s: float, pure_s: float, largest_gap_s: float) -> None:
         """The requests that stream got a token in each of so many steps; their rows are written."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,6 +68,10 @@ class StepLog:
 
     def __init__(self) -> None:
         self.rows: list[tuple[float, ...]] = []
+        """Not yet columns; full at ``BUFFER_ROWS``."""
+        self._before: list[np.ndarray] = []
+        """Rows before them, as arrays."""
+        self._waiting = 0
         self._table = Table(STEP_COLUMNS, vocabularies={"bound": BOUNDS})
 
     @property
@@ -76,20 +80,37 @@ class StepLog:
         self.flush()
         return self._table
 
+    def append_rows(self, row: tuple[Any, ...], count: int) -> None:
+        """Many rows at once: for each field of ``StepRow`` an array, or the value that all rows share."""
+        self._gather()
+        rows = np.empty((len(row), count))
+        for column, field in zip(rows, row, strict=True):
+            column[:] = field
+        self._before.append(rows)
+        self._waiting += count
+        self.flush_if_full()
+
     def flush_if_full(self) -> None:
         """Now and then, so that rows do not pile up."""
-        if len(self.rows) >= BUFFER_ROWS:
+        if len(self.rows) + self._waiting >= BUFFER_ROWS:
             self.flush()
 
     def flush(self) -> None:
         """Turn the rows into columns."""
+        self._gather()
+        if self._before:
+            rows = np.concatenate(self._before, axis=1)
+            self._before.clear()
+            self._waiting = 0
+            self._table.append_columns(_columns(dict(zip(StepRow._fields, rows, strict=True))))
+
+    def _gather(self) -> None:
         rows, width = self.rows, len(StepRow._fields)
-        if not rows:
-            return
-        flat = np.fromiter(chain.from_iterable(rows), np.float64, count=len(rows) * width)
-        raw = dict(zip(StepRow._fields, flat.reshape(-1, width).T, strict=True))
-        rows.clear()
-        self._table.append_columns(_columns(raw))
+        if rows:
+            flat = np.fromiter(chain.from_iterable(rows), np.float64, count=len(rows) * width)
+            self._before.append(flat.reshape(-1, width).T)
+            self._waiting += len(rows)
+            rows.clear()
 
 
 def _columns(raw: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

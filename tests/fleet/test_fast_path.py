@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import sim
 from sim.engine.protocol import Foresight
-from sim.fleet.assembly import assemble
 from sim.fleet.simulation import simulate
 from sim.results.result import Result
 from sim.scenario import load_scenario
