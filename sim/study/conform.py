@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sim.engine.conform import Difference, UnsupportedTrace, replay_file
+from sim.engine.conform import Difference, replay_file
+from sim.engine.trace_checks import UnsupportedTrace
 from sim.errors import RidgelineError
 from sim.fleet.step_log import is_step_log, read_step_log
 from sim.fleet.step_replay import replay_log
