@@ -26,7 +26,6 @@ from sim.engine.versions import VllmV1Rules, rules_for
 from sim.engine.vllm_v1 import VllmV1
 from sim.errors import RidgelineError
 
-
 MOST_DRAFTS = 1024
 CURE = "\n  cure: write it as sim/engine/conform.py tells"
 
@@ -51,7 +50,7 @@ def replay_file(path: Path) -> Difference | None:
 
 def _trace(path: Path) -> Mapping[str, Any]:
     try:
-        trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or "it is not JSON"
         raise UnsupportedTrace(f"{reason}\n  cure: name a recorded trace, as sim/engine/conform.py tells") from error

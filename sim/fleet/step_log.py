@@ -92,7 +92,7 @@ class LiveLog:
 def is_step_log(path: Path) -> bool:
     """Whether a line of the file is an object with ``arrive``, whatever the file is called."""
     try:
-        with path.open(encoding="utf-8") as lines:
+        with path.open(encoding="utf-8-sig") as lines:
             return any('"arrive"' in line and "arrive" in _object(line) for line in lines)
     except (OSError, ValueError):
         return False
@@ -109,9 +109,10 @@ def _object(line: str) -> dict[str, Any]:
 def read_step_log(path: Path) -> LiveLog:
     """A file's log. Raises UnsupportedTrace, which names the file and the line."""
     try:
-        lines = [(number, line) for number, line in enumerate(path.read_text("utf-8").splitlines(), 1) if line.strip()]
+        text = path.read_text("utf-8-sig")
     except (OSError, ValueError) as error:
         raise UnsupportedTrace(f"{path}: cannot be replayed: {error}{CURE}") from error
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     config: dict[str, Any] | None = None
     arrivals: dict[str, LoggedArrival] = {}
     steps: list[LoggedStep] = []

@@ -74,7 +74,9 @@ def conform(paths: Sequence[Path]) -> Conformance:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.suffix in {".json", ".jsonl"})
+    """Files, and links that lead nowhere; not folders that are called so, nor pipes, which would be waited for."""
+    named = (file for file in folder.rglob("*") if file.suffix.lower() in {".json", ".jsonl"})
+    return sorted(file for file in named if file.is_file() or not file.exists())
 
 
 def _verdict(file: Path, assumed: dict[Path, Mapping[str, str]]) -> Verdict:
