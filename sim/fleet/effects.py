@@ -22,6 +22,8 @@ KV_KEYS = (
     "ignore_eos",
 )
 """Engine keys that say how the KV cache is kept."""
+MOST_SLOTS = 256
+"""Of llama.cpp: its LLAMA_MAX_SEQ."""
 Found = Iterator[tuple[str, str, str]]
 """(dotted path, problem, cure)."""
 
@@ -115,6 +117,10 @@ def _contradictory(engine: EngineSpec, rules: EngineRules) -> Found:
             name = "block_tokens" if engine.max_batched_tokens is None else "max_batched_tokens"
             problem = f"a step of {tokens:,} tokens takes no chunk, which is at least one block of {block:,}"
             yield name, problem, f"use at least {block} max_batched_tokens, or smaller block_tokens"
+
+    if rules.divides_pool and (engine.max_sequences or 0) > MOST_SLOTS:
+        problem = f"{rules.title} has no more than {MOST_SLOTS} slots, and refuses {engine.max_sequences:,} at start-up"
+        yield "max_sequences", problem, f"use at most {MOST_SLOTS}, or more deployment.replicas"
 
 
 def impossible_budgets(loaded: Loaded, rules: EngineRules, settings: EngineSettings) -> list[Problem]:

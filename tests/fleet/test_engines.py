@@ -177,6 +177,7 @@ def test_a_setting_that_another_makes_idle_is_refused(engine, key):
         ({"name": "sglang", "policy": "shortest-prefill-first", "prefix_caching": False}, "policy", "which is off"),
         ({"name": "trtllm", "chunked_prefill": True, "max_batched_tokens": 16}, "max_batched_tokens", "block of 32"),
         ({"name": "trtllm", "chunked_prefill": True, "block_tokens": 9000}, "block_tokens", "step of 8,192 tokens"),
+        ({"name": "llama.cpp", "max_sequences": 257}, "max_sequences", "no more than 256 slots"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused_at_their_key(engine, key, said):
