@@ -191,7 +191,6 @@ def test_a_pool_too_small_for_its_slots_says_so():
     message = refusal({"name": "llama.cpp", "kv_blocks": 6})
     assert "engine.kv_blocks: the KV pool of 6 x 1 tokens, divided among 4 slots, holds no request at all" in message
     assert "use more KV blocks, or fewer max_sequences" in message
-    assert "the KV pool of 2 x 1 tokens holds no request" not in message
 
 
 def test_sglang_cuts_chunks_into_whole_pages():
