@@ -21,9 +21,13 @@ from sim.engine.request import Request
 from sim.engine.schedulers import build_vllm
 from sim.engine.settings import EngineSettings
 from sim.engine.speculation import METHODS, SpeculationSettings, pattern_draws
+from sim.engine.trace_checks import UnsupportedTrace, check_config, check_events, check_version, whole
 from sim.engine.versions import VllmV1Rules, rules_for
 from sim.engine.vllm_v1 import VllmV1
 from sim.errors import RidgelineError
+
+MOST_DRAFTS = 1024
+CURE = "\n  cure: write it as sim/engine/conform.py tells"
 
 
 class Difference(NamedTuple):
@@ -35,21 +39,18 @@ class Difference(NamedTuple):
     replayed: Any
 
 
-class UnsupportedTrace(RidgelineError):
-    """A trace that cannot be read, or that uses a feature this engine does not have."""
-
-
 def replay_file(path: Path) -> Difference | None:
     """Replay one file; None if every field of every step is equal. Raises UnsupportedTrace, which names the file."""
     try:
         return replay(_trace(path))
     except UnsupportedTrace as error:
-        raise UnsupportedTrace(f"{path}: cannot be replayed: {error}") from error
+        cure = "" if "\n  cure: " in str(error) else CURE
+        raise UnsupportedTrace(f"{path}: cannot be replayed: {error}{cure}") from error
 
 
 def _trace(path: Path) -> Mapping[str, Any]:
     try:
-        trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        trace: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or "it is not JSON"
         raise UnsupportedTrace(f"{reason}\n  cure: name a recorded trace, as sim/engine/conform.py tells") from error
@@ -78,18 +79,21 @@ def _engine_and_replay(trace: Mapping[str, Any], *, plain: bool) -> Difference |
             f"KV groups of type {unknown[0]} are not built yet\n  cure: replay traces of full or swa groups"
         )
     try:
-        rules = rules_for("vllm", trace["vllm_version"])
+        rules = rules_for("vllm", check_version(trace["vllm_version"]))
     except RidgelineError as error:
         raise UnsupportedTrace(str(error)) from error
     if not isinstance(rules, VllmV1Rules):
         raise UnsupportedTrace(f"vllm {trace['vllm_version']} is not V1\n  cure: replay traces of 0.9 or later")
+    settings = settings_of(config)
+    check_events(trace)
     speculative = config.get("speculative")
     draws = None if speculative is None else pattern_draws(speculative["acceptance_pattern"])
-    return _Replay(build_vllm(rules, settings_of(config), plain=plain, draws=draws), trace).run()
+    return _Replay(build_vllm(rules, settings, plain=plain, draws=draws), trace).run()
 
 
 def settings_of(config: Mapping[str, Any]) -> EngineSettings:
-    """A trace's configuration as settings."""
+    """A trace's configuration as settings. Raises UnsupportedTrace for what is none."""
+    check_config(config)
     return EngineSettings(
         max_batched_tokens=config["max_num_batched_tokens"],
         max_sequences=config["max_num_seqs"],
@@ -118,7 +122,7 @@ def _speculation(speculative: Mapping[str, Any] | None) -> SpeculationSettings |
     if method not in METHODS:
         known = ", ".join(METHODS)
         raise UnsupportedTrace(f"speculation by {method} is not built yet\n  cure: replay traces of {known}")
-    return SpeculationSettings(method=method, tokens=speculative["k"], acceptance=())
+    return SpeculationSettings(method=method, tokens=whole(speculative["k"], "k", most=MOST_DRAFTS), acceptance=())
 
 
 class _Replay:

@@ -69,9 +69,16 @@ class Sglang(BaseEngine):
         return self.cache.used_pages
 
     def longest_request_tokens(self) -> int | None:
-        """Admission asks for the prompt in whole pages, the output, and one page and one token more."""
+        """Admission asks for the prompt in whole pages, the output, and one page and ``_spare_tokens`` more."""
         capacity = self.cache.capacity_tokens()
-        return None if capacity is None else capacity - 2 * self.settings.block_tokens
+        if capacity is None:
+            return None
+        return capacity - 2 * self.settings.block_tokens + 1 - self._spare_tokens
+
+    @property
+    def _spare_tokens(self) -> int:
+        """Tokens that stay free beside a lone request: one, and where releases are played through, one per request."""
+        return 2 if self.settings.ignore_eos and not self.cache.caching else 1
 
     def add(self, request: Request) -> None:
         """A request arrives. Its answer is capped to what the empty pool would let it generate."""
@@ -79,7 +86,7 @@ class Sglang(BaseEngine):
         capacity, page = self.cache.capacity_tokens(), self.settings.block_tokens
         if capacity is not None:
             unfilled = -request.prompt_tokens % page
-            longest = min(longest, max(request.prompt_tokens + 1, capacity - unfilled - page - 1))
+            longest = min(longest, max(request.prompt_tokens + 1, capacity - unfilled - page - self._spare_tokens))
         self._cap(request, longest)
         self.inbox.append(request)
 

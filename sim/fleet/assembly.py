@@ -109,7 +109,7 @@ def assemble(loaded: Loaded) -> Setup:
             tensor_parallel=spec.deployment.tensor_parallel,
             seed=spec.seed,
         )
-    with _placed(loaded, "engine.speculative"):
+    with _placed(loaded, _drafter(spec.engine)):
         draft = draft_of(loaded, model)
     with _placed(loaded, "deployment.tensor_parallel"):
         cost = _cost(loaded, model, hardware, rules, resolved)
@@ -135,6 +135,12 @@ def assemble(loaded: Loaded) -> Setup:
             *speculation_assumptions(loaded, model, draft, rules),
         ),
     )
+
+
+def _drafter(engine: EngineSpec) -> str:
+    """The key that says which model drafts."""
+    named = engine.speculative is not None and engine.speculative.draft_model is not None
+    return "engine.speculative.draft_model" if named else "engine.speculative"
 
 
 def _refuse(problems: list[Problem]) -> None:
@@ -274,8 +280,14 @@ def _fit_length(
                 )
             ]
         )
-    if longest < 1:
-        raise ScenarioError(
-            [loaded.problem("engine.kv_blocks", "the KV pool holds no request at all", "use more kv_blocks")]
-        )
+    if longest < 2:
+        raise ScenarioError([loaded.problem("engine.kv_blocks", *_too_small(rules, settings))])
     return replace(settings, max_model_len=longest), True
+
+
+def _too_small(rules: EngineRules, settings: EngineSettings) -> tuple[str, str]:
+    """A pool without room for a prompt of one token and its answer: problem and cure."""
+    pool, cure = f"the KV pool of {settings.kv_blocks:,} x {settings.block_tokens:,} tokens", "use more KV blocks"
+    if rules.divides_pool:
+        pool, cure = f"{pool}, divided among {settings.max_sequences:,} slots,", f"{cure}, or fewer max_sequences"
+    return f"{pool} holds no request at all", cure

@@ -22,6 +22,8 @@ KV_KEYS = (
     "ignore_eos",
 )
 """Engine keys that say how the KV cache is kept."""
+MOST_SLOTS = 256
+"""Of llama.cpp: its LLAMA_MAX_SEQ."""
 Found = Iterator[tuple[str, str, str]]
 """(dotted path, problem, cure)."""
 
@@ -82,7 +84,8 @@ def _no_drafts(spec: Scenario) -> Found:
 
 def unfit_for_engine(loaded: Loaded, rules: EngineRules) -> list[Problem]:
     """Settings that this engine does not have, or that another of its settings makes idle."""
-    found = (*_unknown(loaded.spec.engine, rules), *_idle(loaded.spec.engine, rules))
+    engine = loaded.spec.engine
+    found = (*_unknown(engine, rules), *_idle(engine, rules), *_contradictory(engine, rules))
     return [loaded.problem(f"engine.{name}", problem, cure) for name, problem, cure in found]
 
 
@@ -102,6 +105,22 @@ def _idle(engine: EngineSpec, rules: EngineRules) -> Found:
         yield "mixed_chunk", "has no effect: prompts are not chunked", "leave it out, or drop chunked_prefill: false"
     if engine.priority_preemption and engine.policy != "priority":
         yield "priority_preemption", "has no effect without priorities", "leave it out, or add policy: priority"
+
+
+def _contradictory(engine: EngineSpec, rules: EngineRules) -> Found:
+    if rules.engine == "sglang" and engine.policy == "shortest-prefill-first" and engine.prefix_caching is False:
+        yield "policy", f"{engine.policy} needs prefix caching, which is off", "use fcfs, or drop prefix_caching: false"
+    if rules.engine == "trtllm" and engine.chunked_prefill:
+        tokens = engine.max_batched_tokens or rules.batch_defaults[0].server_tokens
+        block = engine.block_tokens or rules.block_tokens
+        if tokens < block:
+            name = "block_tokens" if engine.max_batched_tokens is None else "max_batched_tokens"
+            problem = f"a step of {tokens:,} tokens takes no chunk, which is at least one block of {block:,}"
+            yield name, problem, f"use at least {block} max_batched_tokens, or smaller block_tokens"
+
+    if rules.divides_pool and (engine.max_sequences or 0) > MOST_SLOTS:
+        problem = f"{rules.title} has no more than {MOST_SLOTS} slots, and refuses {engine.max_sequences:,} at start-up"
+        yield "max_sequences", problem, f"use at most {MOST_SLOTS}, or more deployment.replicas"
 
 
 def impossible_budgets(loaded: Loaded, rules: EngineRules, settings: EngineSettings) -> list[Problem]:

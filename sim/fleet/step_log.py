@@ -23,8 +23,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sim.engine.conform import UnsupportedTrace, settings_of
+from sim.engine.conform import settings_of
 from sim.engine.settings import EngineSettings
+from sim.engine.trace_checks import MOST, UnsupportedTrace, check_version, whole
 from sim.engine.versions import VllmV1Rules, rules_for
 from sim.errors import RidgelineError
 
@@ -52,8 +53,6 @@ UNSUPPORTED = {
     "enable_prefix_caching": "a log does not tell what prompts share",
     "v2_runner": "of the V2 model runner no recording was compared",
 }
-MOST = 1 << 40
-"""Of any count in a log."""
 CURE = "\n  cure: write the lines as sim/fleet/step_log.py tells"
 
 
@@ -93,7 +92,7 @@ class LiveLog:
 def is_step_log(path: Path) -> bool:
     """Whether a line of the file is an object with ``arrive``, whatever the file is called."""
     try:
-        with path.open(encoding="utf-8") as lines:
+        with path.open(encoding="utf-8-sig") as lines:
             return any('"arrive"' in line and "arrive" in _object(line) for line in lines)
     except (OSError, ValueError):
         return False
@@ -110,9 +109,10 @@ def _object(line: str) -> dict[str, Any]:
 def read_step_log(path: Path) -> LiveLog:
     """A file's log. Raises UnsupportedTrace, which names the file and the line."""
     try:
-        lines = [(number, line) for number, line in enumerate(path.read_text("utf-8").splitlines(), 1) if line.strip()]
+        text = path.read_text("utf-8-sig")
     except (OSError, ValueError) as error:
         raise UnsupportedTrace(f"{path}: cannot be replayed: {error}{CURE}") from error
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     config: dict[str, Any] | None = None
     arrivals: dict[str, LoggedArrival] = {}
     steps: list[LoggedStep] = []
@@ -152,19 +152,13 @@ def _header(entry: Mapping[str, Any]) -> dict[str, Any]:
     for name, reason in UNSUPPORTED.items():
         if config[name] is not False:
             raise UnsupportedTrace(f"{name}: {reason}\n  cure: replay logs with {name} false")
-    for name in ("max_num_batched_tokens", "max_num_seqs", "num_gpu_blocks", "block_size", "max_model_len"):
-        _whole(config, name)
-    _whole(config, "long_prefill_token_threshold", least=0)
-    if config["policy"] not in ("fcfs", "priority"):
-        raise UnsupportedTrace(f"policy {config['policy']!r} is not known\n  cure: replay logs of fcfs or priority")
-    if not isfinite(config["watermark"]):
-        raise UnsupportedTrace("watermark is not a number")
+    _settings(config)
     _rules(config)
     return config
 
 
 def _rules(config: Mapping[str, Any]) -> VllmV1Rules:
-    version = str(config.get("vllm_version", ASSUMED_VERSION))
+    version = check_version(config.get("vllm_version", ASSUMED_VERSION))
     rules = rules_for("vllm", version)
     if not isinstance(rules, VllmV1Rules):
         raise UnsupportedTrace(f"vllm {version} is not V1\n  cure: replay logs of 0.9 or later")
@@ -190,8 +184,8 @@ def _arrival(entry: Mapping[str, Any]) -> LoggedArrival:
     name, time_s = entry["arrive"], entry["t"]
     if not isinstance(name, str) or not isfinite(time_s):
         raise UnsupportedTrace("arrive is not a name, or t not a time")
-    priority = _whole(entry, "priority", least=-MOST) if "priority" in entry else 0
-    return LoggedArrival(name, time_s, _whole(entry, "prompt"), _whole(entry, "output"), priority)
+    priority = whole(entry["priority"], "priority", least=-MOST) if "priority" in entry else 0
+    return LoggedArrival(name, time_s, whole(entry["prompt"], "prompt"), whole(entry["output"], "output"), priority)
 
 
 def _step(entry: Mapping[str, Any]) -> LoggedStep:
@@ -210,13 +204,6 @@ def _check_keys(entry: Mapping[str, Any], needed: set[str], optional: set[str]) 
     for problem, names in (("lacks", needed - set(entry)), ("does not know", set(entry) - needed - optional)):
         if names:
             raise UnsupportedTrace(f"the line {problem} {', '.join(sorted(names))}{CURE}")
-
-
-def _whole(entry: Mapping[str, Any], name: str, *, least: int = 1) -> int:
-    value = entry[name]
-    if type(value) is not int or not least <= value <= MOST:
-        raise UnsupportedTrace(f"{name} is {value!r}, not a whole number of at least {least}")
-    return value
 
 
 def token_times(log: LiveLog) -> Iterator[tuple[int, str, str]]:

@@ -136,8 +136,11 @@ def _kv(run: RunRecord) -> dict[str, Any]:
 
 
 def _bound(run: RunRecord) -> dict[str, float]:
-    """Shares of fleet time (all replicas, from 0 to the end) by what bounded it; kernel launch counts as host."""
-    total_s = run.end_s * len(run.recorders)
+    """Shares of fleet time (all replicas, from 0 to the end) by what bounded it; kernel launch counts as host.
+
+    The end is that of the last step: one planned ahead may outlast the last request.
+    """
+    total_s = max([run.end_s, *(recorder.last_end_s for recorder in run.recorders)]) * len(run.recorders)
     if total_s <= 0:
         return {"compute": 0.0, "memory": 0.0, "communication": 0.0, "host": 0.0, "idle": 1.0}
     names = ("compute", "memory", "communication", "host")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sim.engine.conform import Difference, UnsupportedTrace, replay_file
+from sim.engine.conform import Difference, replay_file
+from sim.engine.trace_checks import UnsupportedTrace
 from sim.errors import RidgelineError
 from sim.fleet.step_log import is_step_log, read_step_log
 from sim.fleet.step_replay import replay_log
@@ -73,7 +74,9 @@ def conform(paths: Sequence[Path]) -> Conformance:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.suffix in {".json", ".jsonl"})
+    """Files, and links that lead nowhere; not folders that are called so, nor pipes, which would be waited for."""
+    named = (file for file in folder.rglob("*") if file.suffix.lower() in {".json", ".jsonl"})
+    return sorted(file for file in named if file.is_file() or not file.exists())
 
 
 def _verdict(file: Path, assumed: dict[Path, Mapping[str, str]]) -> Verdict:

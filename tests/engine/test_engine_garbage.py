@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from sim.engine.conform import Difference, UnsupportedTrace, replay, replay_file
+from sim.engine.conform import Difference, replay, replay_file
+from sim.engine.trace_checks import UnsupportedTrace
 
 CONFIG = {
     "max_num_batched_tokens": 8,
@@ -77,6 +78,63 @@ BROKEN = {
     "endless watermark": json.dumps(trace(watermark=float("inf"))).encode(),
     "abort of nobody": json.dumps({**trace(), "aborts": [[0, "b"]]}).encode(),
 }
+
+
+def broken(path, value):
+    """A trace with one field changed, or taken out (None)."""
+    whole = trace(speculative=None)
+    *way, last = path
+    place = whole
+    for key in way:
+        place = place[key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return whole
+
+
+WRONG = [
+    (("vllm_version",), ""),
+    (("vllm_version",), "1e9"),
+    (("config", "enable_chunked_prefill"), "no"),
+    (("config", "enable_prefix_caching"), 1),
+    (("config", "async_scheduling"), []),
+    (("config", "policy"), "lottery"),
+    (("config", "watermark"), -1),
+    (("config", "watermark"), True),
+    (("config", "block_size"), 10**12),
+    (("config", "num_gpu_blocks"), 1e3),
+    (("config", "max_num_seqs"), 10**30),
+    (("config", "max_num_active_seqs"), "2"),
+    (("config", "kv_groups"), [{"type": "swa", "sliding_window": "4"}]),
+    (("requests", 0, "id"), 7),
+    (("requests", 0, "arrival_step"), -1),
+    (("requests", 0, "priority"), "x"),
+    (("requests", 0, "prompt"), [["s", 4]]),
+    (("requests", 0, "prompt"), [[7, 5]]),
+    (("aborts",), ""),
+    (("steps", 0, "step"), True),
+    (("steps", 0, "step"), -1),
+    (("steps", 0, "scheduled"), None),
+    (("steps", 0, "scheduled"), {}),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), WRONG, ids=str)
+def test_a_field_of_another_type_is_refused_and_never_equal(tmp_path, path, value):
+    """Python would take "no" for a flag that is set, and a step that lacks ``scheduled`` for one that agrees."""
+    written = tmp_path / "wrong.json"
+    written.write_text(json.dumps(broken(path, value)))
+    with pytest.raises(UnsupportedTrace, match=r"wrong\.json.*\n  cure: "):
+        replay_file(written)
+
+
+def test_two_requests_of_one_id_are_refused():
+    twice = trace()
+    twice["requests"] *= 2
+    with pytest.raises(UnsupportedTrace, match="two requests have one id"):
+        replay(twice)
 
 
 @pytest.mark.parametrize("kind", BROKEN)

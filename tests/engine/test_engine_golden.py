@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from sim.engine.conform import UnsupportedTrace, replay, replay_file
+from sim.engine.conform import replay, replay_file
+from sim.engine.trace_checks import UnsupportedTrace
 
 CORE = [
     "01_single",

@@ -248,15 +248,25 @@ def test_answers_are_capped_to_what_the_empty_pool_gives(sglang):
 
 @pytest.mark.parametrize("page", [1, 4])
 @pytest.mark.parametrize("overlap", [False, True])
-def test_the_longest_request_runs_to_its_end(sglang, page, overlap):
-    pool = 40 // page
-    longest = sglang(pool=pool, block_tokens=page).engine.longest_request_tokens()
-    assert longest == 40 - 2 * page
+@pytest.mark.parametrize(("known", "caching"), [(False, False), (False, True), (True, False), (True, True)])
+def test_the_longest_request_runs_to_its_end(sglang, page, overlap, known, caching):
+    """Where answers are known and nothing is cached, releases are played through, with a token per request to spare."""
+    how = {"pool": 40 // page, "block_tokens": page, "ignore_eos": known, "prefix_caching": caching}
+    longest = sglang(**how).engine.longest_request_tokens()
+    assert longest == 40 - 2 * page - (known and not caching)
     for prompt in range(1, longest):
-        w = sglang(pool=pool, block_tokens=page, async_scheduling=overlap)
+        w = sglang(**how, async_scheduling=overlap)
         a = w.add("a", prompt, longest - prompt)
         w.drain()
         assert a.emitted_tokens == longest - prompt
+
+
+def test_one_token_more_would_wait_for_ever(sglang):
+    """Pages of 1: a prompt of 2 takes 2 and one more of 5. Of the two left its token takes one; more than one must stay."""
+    for known, waits in ((False, False), (True, True)):
+        w = sglang(pool=5, ignore_eos=known, prefix_caching=False)
+        w.add("a", 2, 1)
+        assert (not w.step().scheduled) == waits
 
 
 def test_pages_of_several_tokens_are_reserved_whole(sglang):

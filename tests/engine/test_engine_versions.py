@@ -1,5 +1,7 @@
 """Which rules a version has, and which settings follow from them."""
 
+from dataclasses import replace
+
 import pytest
 
 from sim.engine import rules_for, settings_for
@@ -44,6 +46,17 @@ def test_newer_versions_of_other_engines_say_whose_rules_stand_in(name, version)
 def test_versions_before_the_first_record_are_refused(version):
     with pytest.raises(RidgelineError, match=r"no rules before 0\.6 are known\n  cure: use 0\.6 or later"):
         rules_for("vllm", version)
+
+
+@pytest.mark.parametrize("version", ["0.33 banana", "0.33x", "1e9", "0..9", ".9", "-1", "newest", "0.9;"])
+def test_what_only_begins_like_a_version_is_refused(version):
+    with pytest.raises(RidgelineError, match="is not a version"):
+        rules_for("vllm", version)
+
+
+@pytest.mark.parametrize("version", ["v0.33.1", "0.33.0rc2", "0.33.1.post1", "0.33.2+cu124", "0.33.dev1+g1a2b3c"])
+def test_builds_of_a_release_have_its_rules(version):
+    assert rules_for("vllm", version) == replace(VLLM[-1], version=version.removeprefix("v"))
 
 
 @pytest.mark.parametrize(("version", "scheduler"), [("0.6.6.post1", "vllm-v0"), ("0.9", "vllm-v1")])

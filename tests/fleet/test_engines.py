@@ -171,6 +171,28 @@ def test_a_setting_that_another_makes_idle_is_refused(engine, key):
     assert refusal(engine).startswith(f"--set: engine.{key}: has no effect")
 
 
+@pytest.mark.parametrize(
+    ("engine", "key", "said"),
+    [
+        ({"name": "sglang", "policy": "shortest-prefill-first", "prefix_caching": False}, "policy", "which is off"),
+        ({"name": "trtllm", "chunked_prefill": True, "max_batched_tokens": 16}, "max_batched_tokens", "block of 32"),
+        ({"name": "trtllm", "chunked_prefill": True, "block_tokens": 9000}, "block_tokens", "step of 8,192 tokens"),
+        ({"name": "llama.cpp", "max_sequences": 257}, "max_sequences", "no more than 256 slots"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_at_their_key(engine, key, said):
+    message = refusal(engine)
+    assert message.startswith(f"--set: engine.{key}: ")
+    assert said in message
+
+
+def test_a_pool_too_small_for_its_slots_says_so():
+    """Six tokens for four slots are one token each: no prompt and its answer fit."""
+    message = refusal({"name": "llama.cpp", "kv_blocks": 6})
+    assert "engine.kv_blocks: the KV pool of 6 x 1 tokens, divided among 4 slots, holds no request at all" in message
+    assert "use more KV blocks, or fewer max_sequences" in message
+
+
 def test_sglang_cuts_chunks_into_whole_pages():
     needs(ENGINES["sglang"])
     assert "a chunk of 1,000 tokens is not a whole number of pages of 64" in refusal(

@@ -198,7 +198,7 @@ def test_drafts_of_another_vocabulary_are_refused():
     scenario["engine"] = {
         "speculative": {"method": "draft-model", "tokens": 2, "acceptance": 0.5, "draft_model": "llama-3.2-1b"}
     }
-    with pytest.raises(ScenarioError, match=r"llama-3\.2-1b has 128,256 tokens in its vocabulary"):
+    with pytest.raises(ScenarioError, match=r"speculative\.draft_model: llama-3\.2-1b has 128,256 tokens in its"):
         assemble(load_scenario(scenario))
 
 

@@ -1,6 +1,7 @@
 """``sim conform``: exit 0 only if every step of every file is equal."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -94,6 +95,15 @@ def test_what_cannot_be_replayed_exits_2_never_0(tmp_path, content):
     assert done.returncode == 2
     assert "1 of 2 equal" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_is_read_for_its_files_alone(tmp_path):
+    """Not a folder called x.json, nor a pipe; a suffix in capitals and a byte order mark change nothing."""
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "a.JSON").write_text("\ufeff" + json.dumps(trace()), encoding="utf-8")
+    done = conform(tmp_path)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 of 1 equal"), done.stdout
 
 
 def test_a_missing_file_exits_2(tmp_path):

@@ -25,6 +25,8 @@ RECORDS: dict[str, tuple[EngineRules, ...]] = {
 """Every engine's records, oldest first."""
 SPECIFIC_SETTINGS = frozenset(name for records in RECORDS.values() for rules in records for name in rules.settings)
 """Keys of ``engine`` that some schedulers have and others have not."""
+VERSION = re.compile(r"v?(\d{1,9}(?:\.\d{1,9})*)(?:[.+-]?(?:a|b|rc|post|dev|alpha|beta)[a-z0-9.+-]*|\+[a-z0-9.]+)?")
+"""Numbers, and what may follow them: 0.6.6.post1, 0.11.0rc2, 0.19.1+cu124."""
 
 
 def rules_for(name: str, version: str | None) -> EngineRules:
@@ -52,7 +54,7 @@ def rules_for(name: str, version: str | None) -> EngineRules:
 
 
 def _numbers(name: str, version: str) -> tuple[int, ...]:
-    match = re.match(r"v?(\d+(?:\.\d+)*)", version.strip())
+    match = VERSION.fullmatch(version.strip())
     if match is None:
         newest = RECORDS[name][-1].version
         raise RidgelineError(f'{name} version {version!r} is not a version\n  cure: write it as "{newest}"')
