@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from sim.engine.rounding import blocks_for
+from sim.engine.cache.rounding import blocks_for
 from sim.engine.schedulers import settings_class
 from sim.engine.settings import EngineSettings
 from sim.engine.speculation import SpeculationSettings

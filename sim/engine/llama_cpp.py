@@ -14,7 +14,7 @@ tokens is not the scheduler's concern.
 from __future__ import annotations
 
 from sim.engine.base import QueueEngine
-from sim.engine.prompts import common_tokens, pieces_of
+from sim.engine.cache.prompts import common_tokens, pieces_of
 from sim.engine.protocol import Plan
 from sim.engine.request import Piece, Request
 from sim.engine.settings import EngineSettings

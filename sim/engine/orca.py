@@ -9,9 +9,9 @@ not fit stops those behind it.
 from __future__ import annotations
 
 from sim.engine.base import QueueEngine
+from sim.engine.cache.rounding import blocks_for
 from sim.engine.protocol import Plan
 from sim.engine.request import Request
-from sim.engine.rounding import blocks_for
 from sim.engine.settings import EngineSettings
 from sim.engine.step import Step
 

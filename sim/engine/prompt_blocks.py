@@ -12,11 +12,11 @@ from collections import deque
 from itertools import islice
 
 from sim.engine.base import QueueEngine
-from sim.engine.blocks import Block, BlockPool
-from sim.engine.prompts import full_block_keys
+from sim.engine.cache.blocks import Block, BlockPool
+from sim.engine.cache.prompts import full_block_keys
+from sim.engine.cache.rounding import blocks_for
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request, Status
-from sim.engine.rounding import blocks_for
 from sim.engine.settings import EngineSettings
 from sim.engine.step import Step
 

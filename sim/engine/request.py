@@ -7,8 +7,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sim.engine.blocks import Block
-    from sim.engine.window_cache import Held
+    from sim.engine.cache.blocks import Block
+    from sim.engine.cache.window_cache import Held
 
 
 class Status(Enum):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from operator import attrgetter
 
-from sim.engine.kv_cache import KvCache
+from sim.engine.cache.kv_cache import KvCache
+from sim.engine.cache.run_cache import RunCache
 from sim.engine.protocol import Outcome, Plan, Prompts
 from sim.engine.request import Request, Status
-from sim.engine.run_cache import RunCache
 from sim.engine.settings import EngineSettings
 from sim.engine.steady import SteadyBatch
 from sim.engine.versions import VllmV1Rules

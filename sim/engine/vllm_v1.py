@@ -9,16 +9,16 @@ is preempted: its blocks are freed, and it recomputes prompt and output when it 
 from __future__ import annotations
 
 from sim.engine.base import QueueEngine
-from sim.engine.kv_cache import KvCache
+from sim.engine.cache.kv_cache import KvCache
+from sim.engine.cache.run_cache import RunCache
+from sim.engine.cache.window_cache import WindowCache
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.queues import FcfsQueue, PriorityQueue
 from sim.engine.request import Request, Status
-from sim.engine.run_cache import RunCache
 from sim.engine.settings import EngineSettings
 from sim.engine.speculation import Draws, Speculation
 from sim.engine.step import Step
 from sim.engine.versions import VllmV1Rules
-from sim.engine.window_cache import WindowCache
 from sim.engine.worklist import step_work
 
 __all__ = ["Step", "VllmV1"]

@@ -13,10 +13,10 @@ from sim.engine.orca import Orca
 from sim.engine.protocol import Engine, Outcome, Plan
 from sim.engine.request import Request
 from sim.engine.sarathi import Sarathi
-from sim.engine.sglang import Sglang, SglangSettings
+from sim.engine.sglang.scheduler import Sglang, SglangSettings
 from sim.engine.speculation import pattern_draws
 from sim.engine.static_batch import StaticBatch
-from sim.engine.trtllm import TrtLlm, TrtLlmSettings
+from sim.engine.trtllm.scheduler import TrtLlm, TrtLlmSettings
 from sim.engine.vllm_v0 import VllmV0, VllmV0Settings
 from sim.engine.vllm_v1 import VllmV1
 

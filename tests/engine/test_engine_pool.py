@@ -1,6 +1,6 @@
 """The block pool by itself: copies of one key, and what taking a block evicts."""
 
-from sim.engine.blocks import BlockPool, unheld
+from sim.engine.cache.blocks import BlockPool, unheld
 
 KEY = 7
 

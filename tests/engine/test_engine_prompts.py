@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.prompts import full_block_keys
+from sim.engine.cache.prompts import full_block_keys
 from sim.engine.request import Request
 
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.engine.radix_cache import RadixCache
-from sim.engine.radix_tree import RadixTree
+from sim.engine.cache.radix_cache import RadixCache
+from sim.engine.cache.radix_tree import RadixTree
+from sim.engine.cache.token_runs import Cursor, Run, request_runs
 from sim.engine.request import Request
-from sim.engine.sglang import SglangSettings
-from sim.engine.token_runs import Cursor, Run, request_runs
+from sim.engine.sglang.scheduler import SglangSettings
 
 
 def runs(*pieces):

@@ -262,7 +262,7 @@ def test_the_longest_request_runs_to_its_end(sglang, page, overlap, known, cachi
 
 
 def test_one_token_more_would_wait_for_ever(sglang):
-    """Pages of 1: a prompt of 2 takes 2 and one more of 5. Of the two left its token takes one; more than one must stay."""
+    """Pages of 1: a prompt of 2 takes 2 and one more of 5. Of two left its token takes one; more than one must stay."""
     for known, waits in ((False, False), (True, True)):
         w = sglang(pool=5, ignore_eos=known, prefix_caching=False)
         w.add("a", 2, 1)

@@ -3,8 +3,8 @@
 import pytest
 
 from sim.engine.request import Request, Status
-from sim.engine.trtllm import TrtLlmSettings
-from sim.engine.trtllm_batch import Candidate, chunked_contexts, equal_chunks, fcfs_chunks, whole_contexts
+from sim.engine.trtllm.batch import Candidate, chunked_contexts, equal_chunks, fcfs_chunks, whole_contexts
+from sim.engine.trtllm.scheduler import TrtLlmSettings
 from sim.errors import RidgelineError
 from sim.work import PrefillChunk
 

@@ -5,7 +5,7 @@ from engine_loads import check_computed, check_ends, check_pool_is_whole, even_l
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.engine.trtllm_capacity import in_context, wholly_scheduled
+from sim.engine.trtllm.capacity import in_context, wholly_scheduled
 
 UNIT = 4
 LONGEST = 60

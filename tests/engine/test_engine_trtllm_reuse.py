@@ -2,7 +2,7 @@
 
 import pytest
 
-from sim.engine.reuse_cache import ReusePool
+from sim.engine.cache.reuse_cache import ReusePool
 
 SHARED = [("s", 8)]
 

@@ -7,7 +7,7 @@ import pytest
 
 import sim
 from sim.engine import EngineSettings, rules_for
-from sim.engine.prompts import full_block_keys
+from sim.engine.cache.prompts import full_block_keys
 from sim.engine.request import Request
 from sim.engine.vllm_v1 import VllmV1
 from sim.errors import TraceError

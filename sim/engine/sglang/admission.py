@@ -9,11 +9,11 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from sim.engine.radix_cache import RadixCache
+from sim.engine.cache.radix_cache import RadixCache
+from sim.engine.cache.rounding import blocks_for
 from sim.engine.request import Request
-from sim.engine.rounding import blocks_for
-from sim.engine.sglang_settings import SglangSettings
-from sim.engine.sglang_waiting import max_new_tokens
+from sim.engine.sglang.settings import SglangSettings
+from sim.engine.sglang.waiting import max_new_tokens
 
 MOST_EXPECTED_TOKENS = 4096
 """No request is expected to generate more than this."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import Literal, NamedTuple
 
+from sim.engine.cache.reuse_cache import ReuseCache
 from sim.engine.queues import ARRIVAL, ArrivalQueue
 from sim.engine.request import Request, Status
-from sim.engine.reuse_cache import ReuseCache
 
 CapacityPolicy = Literal["guaranteed-no-evict", "max-utilization", "static-batch", "prefill-first"]
 

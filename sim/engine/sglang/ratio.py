@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.engine.request import Request
-from sim.engine.sglang_waiting import max_new_tokens
+from sim.engine.sglang.waiting import max_new_tokens
 
 INITIAL = 0.7
 LEAST_OF_INITIAL = 0.14

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from sim.engine.token_runs import Cursor, Runs
+from sim.engine.cache.token_runs import Cursor, Runs
 
 
 class Node:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from sim.engine.kv_cache import Hit
-from sim.engine.prompts import block_runs
+from sim.engine.cache.kv_cache import Hit
+from sim.engine.cache.prompts import block_runs
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
 

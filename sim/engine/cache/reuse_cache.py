@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from sim.engine.blocks import Block, BlockPool
-from sim.engine.prompts import full_block_keys
+from sim.engine.cache.blocks import Block, BlockPool
+from sim.engine.cache.prompts import full_block_keys
+from sim.engine.cache.rounding import blocks_for
 from sim.engine.request import Request
-from sim.engine.rounding import blocks_for
 
 
 class ReusePool(BlockPool):

@@ -6,11 +6,11 @@ import math
 import random
 from typing import NamedTuple
 
-from sim.engine.radix_cache import RadixCache
-from sim.engine.radix_tree import Match, Node, RadixTree
+from sim.engine.cache.radix_cache import RadixCache
+from sim.engine.cache.radix_tree import Match, Node, RadixTree
+from sim.engine.cache.rounding import blocks_for
 from sim.engine.request import Request
-from sim.engine.rounding import blocks_for
-from sim.engine.sglang_settings import SglangSettings
+from sim.engine.sglang.settings import SglangSettings
 
 MOST_MATCHED = 128
 """A longer queue is not sorted under lpm and hrrn: matching every request costs more than it gains."""

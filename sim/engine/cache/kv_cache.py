@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, NamedTuple
 
-from sim.engine.blocks import Block, BlockPool, unheld
-from sim.engine.prompts import full_block_keys
+from sim.engine.cache.blocks import Block, BlockPool, unheld
+from sim.engine.cache.prompts import full_block_keys
 from sim.engine.request import Request
 from sim.engine.settings import EngineSettings
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from sim.engine.radix_cache import RadixCache
+from sim.engine.cache.radix_cache import RadixCache
 from sim.engine.request import Request, Status
-from sim.engine.sglang_admission import Admission
-from sim.engine.sglang_ratio import NewTokenRatio
-from sim.engine.sglang_settings import SglangSettings
-from sim.engine.sglang_step import BatchStep
-from sim.engine.sglang_waiting import Waiting
+from sim.engine.sglang.admission import Admission
+from sim.engine.sglang.ratio import NewTokenRatio
+from sim.engine.sglang.settings import SglangSettings
+from sim.engine.sglang.step import BatchStep
+from sim.engine.sglang.waiting import Waiting
 
 RUNNING = Status.RUNNING
 

@@ -14,14 +14,14 @@ from collections import deque
 from typing import NamedTuple
 
 from sim.engine.base import RUNNING, BaseEngine
+from sim.engine.cache.radix_cache import RadixCache
 from sim.engine.protocol import Outcome, Plan
-from sim.engine.radix_cache import RadixCache
 from sim.engine.request import Request, Status
-from sim.engine.sglang_admission import Admission, Verdict
-from sim.engine.sglang_running import Running
-from sim.engine.sglang_settings import SglangSettings
-from sim.engine.sglang_step import BatchStep
-from sim.engine.sglang_waiting import Waiting, max_new_tokens
+from sim.engine.sglang.admission import Admission, Verdict
+from sim.engine.sglang.running import Running
+from sim.engine.sglang.settings import SglangSettings
+from sim.engine.sglang.step import BatchStep
+from sim.engine.sglang.waiting import Waiting, max_new_tokens
 
 
 class _Launched(NamedTuple):

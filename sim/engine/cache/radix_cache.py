@@ -6,11 +6,11 @@ tree at the end of a prefill chunk and when it finishes, never before: requests 
 
 from __future__ import annotations
 
-from sim.engine.radix_tree import Match, Node, RadixTree
+from sim.engine.cache.radix_tree import Match, Node, RadixTree
+from sim.engine.cache.rounding import blocks_for
+from sim.engine.cache.token_runs import Runs, request_runs
 from sim.engine.request import Request
-from sim.engine.rounding import blocks_for
-from sim.engine.sglang_settings import SglangSettings
-from sim.engine.token_runs import Runs, request_runs
+from sim.engine.sglang.settings import SglangSettings
 
 
 class Held:

@@ -6,11 +6,11 @@ only as far as every group still has what it needs.
 
 from __future__ import annotations
 
-from sim.engine.blocks import Block, BlockPool, unheld
-from sim.engine.kv_cache import Hit
-from sim.engine.prompts import full_block_keys
+from sim.engine.cache.blocks import Block, BlockPool, unheld
+from sim.engine.cache.kv_cache import Hit
+from sim.engine.cache.prompts import full_block_keys
+from sim.engine.cache.rounding import blocks_for
 from sim.engine.request import Request
-from sim.engine.rounding import blocks_for
 from sim.engine.settings import EngineSettings
 
 

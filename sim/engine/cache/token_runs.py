@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sim.engine.prompts import MANY_TOKENS
+from sim.engine.cache.prompts import MANY_TOKENS
 from sim.engine.request import Request
 
 

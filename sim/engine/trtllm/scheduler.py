@@ -19,15 +19,15 @@ from bisect import insort
 from dataclasses import dataclass
 
 from sim.engine.base import QueueEngine
-from sim.engine.blocks import Block
+from sim.engine.cache.blocks import Block
+from sim.engine.cache.reuse_cache import ReuseCache
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.queues import ARRIVAL, ArrivalQueue
 from sim.engine.request import Request, Status
-from sim.engine.reuse_cache import ReuseCache
 from sim.engine.settings import EngineSettings
 from sim.engine.step import Step
-from sim.engine.trtllm_batch import Candidate, ChunkingPolicy, chunked_contexts, whole_contexts
-from sim.engine.trtllm_capacity import CapacityPolicy, CapacityScheduler
+from sim.engine.trtllm.batch import Candidate, ChunkingPolicy, chunked_contexts, whole_contexts
+from sim.engine.trtllm.capacity import CapacityPolicy, CapacityScheduler
 from sim.errors import RidgelineError
 
 
