@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.engine.protocol import Engine, Foresight, Plan
 from sim.engine.request import Request
-from sim.fleet.leap import Leap, leap
+from sim.fleet.leap import WORTH_IT, Leap, leap
 from sim.fleet.replica import InFlight, Replica
 from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import RequestLog
@@ -92,8 +92,9 @@ class FastReplica(Replica):
             ends, context_tokens, used = steady.next_end(), steady.context_tokens(number), engine.kv_blocks_used
             running, waiting, streaming = len(engine.running), len(engine.waiting), len(streams)
             last_end_s, pure_s, free_s = recorder.last_end_s, recorder.pure_s, self._device_free_s
-            if not windows and (depth == 1 or (in_flight and in_flight[0][0] is None)):
-                most = min(last, ends + depth - 1) - number + 1
+            most = min(last, ends + depth - 1) - number + 1
+            far_off = most >= WORTH_IT and now_s + WORTH_IT * (memory_0_s + launch_s) < stop_s
+            if far_off and not windows and (depth == 1 or (in_flight and in_flight[0][0] is None)):
                 far = leap(now_s, free_s, stop_s, time, sequences, context_tokens, most, overlapped=depth > 1)
                 if far is not None:
                     self._leap(far, time, sequences, used)
