@@ -34,7 +34,7 @@ class Clients:
             self._slot = None
 
     def _run(self) -> Generator[simpy.Event, None, None]:
-        env, stops_at_s = self._env, self._traffic.stops_at_s
+        env, stops_at_s, closed = self._env, self._traffic.stops_at_s, self._traffic.closed_concurrency is not None
         for arrival in self._traffic:
             if arrival.time_s > env.now:
                 yield env.at(arrival.time_s)
@@ -45,7 +45,7 @@ class Clients:
             if stops_at_s is not None and sent_s >= stops_at_s:
                 break
             self._open += 1
-            due_s = sent_s if self._traffic.closed_concurrency else arrival.time_s
+            due_s = sent_s if closed else arrival.time_s
             self._send(arrival, sent_s, max(0.0, sent_s - due_s))
         if stops_at_s is not None and env.now < stops_at_s:
             yield env.at(stops_at_s)

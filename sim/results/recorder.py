@@ -104,7 +104,8 @@ class ReplicaRecorder:
             self.pure_s += duration_s
         if count:
             gap_s = end_s - self.last_end_s
-            self.gaps.shared(self.steps_taken, gap_s)
+            if gap_s > self.gaps.peak_s:
+                self.gaps.peak_s = gap_s
         for request in prompts:
             self._start_streak(request, end_s)
         for request in ended:
@@ -129,7 +130,8 @@ class ReplicaRecorder:
     def decoded(self, steps: int, last_end_s: float, pure_s: float, largest_gap_s: float) -> None:
         """The requests that stream got a token in each of so many steps; their rows are written."""
         self.steps_taken += steps
-        self.gaps.shared(self.steps_taken - 1, largest_gap_s)
+        if largest_gap_s > self.gaps.peak_s:
+            self.gaps.peak_s = largest_gap_s
         self.last_end_s = last_end_s
         self.pure_s = pure_s
         self._flush_if_full()
@@ -158,7 +160,8 @@ class ReplicaRecorder:
         count, gap_s = len(streaming), 0.0
         if count:
             gap_s = end_s - self.last_end_s
-            self.gaps.shared(self.steps_taken, gap_s)
+            if gap_s > self.gaps.peak_s:
+                self.gaps.peak_s = gap_s
         for request in fresh:
             self._start_streak(request, end_s)
         return gap_s, count
@@ -173,6 +176,7 @@ class ReplicaRecorder:
             self.gaps.single(end_s, gap_s)
             requests.decode_stall_s[row] += gap_s
             requests.itl_max_s[row] = max(requests.itl_max_s[row], gap_s)
+        self.gaps.mark(self.steps_taken)
         self.streaming[request] = (self.steps_taken, self.pure_s, self._mixed_s)
 
     def _pause(self, request: Request) -> None:
