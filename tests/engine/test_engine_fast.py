@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.engine import EngineSettings, rules_for
+from sim.engine.cache.run_cache import RunCache
 from sim.engine.protocol import Plan
 from sim.engine.request import Request
 from sim.engine.schedulers import build_vllm
@@ -89,3 +90,17 @@ def decisions(version: str, chosen: dict[str, Any], load: list[Any], *, plain: b
 @given(st.sampled_from(["0.9", "0.19", "0.25", "0.32", "0.33"]), worlds, requests)
 def test_sums_decide_as_lists_do(version: str, chosen: dict[str, Any], load: list[Any]) -> None:
     assert decisions(version, chosen, load, plain=False) == decisions(version, chosen, load, plain=True)
+
+
+def test_a_prompt_hit_over_and_over_leaves_nothing_behind_in_the_queue() -> None:
+    """Each time its blocks leave the free queue and return to its end; the places they left are cleared away."""
+    engine = build_vllm(
+        rules_for("vllm", "0.33"), EngineSettings(kv_blocks=50, max_batched_tokens=64, max_sequences=4,
+                                                  max_model_len=80, block_tokens=4)
+    )  # fmt: skip
+    for order in range(200):
+        engine.add(Request(order, 17, 1, order=order, prompt=(("s", 17),)))
+        engine.complete(engine.schedule())
+    assert isinstance(engine.cache, RunCache)
+    assert len(engine.cache.pool._queue) == 1
+    assert engine.prefix_hits == 199 * 16

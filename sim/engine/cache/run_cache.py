@@ -47,6 +47,11 @@ class Part:
         self.then: Part | None = None
         """What is taken right after it, where it was split."""
 
+    @property
+    def empty(self) -> bool:
+        """All of it was hit again."""
+        return self.low == self.high and self.then is None
+
 
 class RunPool:
     """As ``BlockPool``."""
@@ -170,6 +175,8 @@ class RunPool:
             top = max(piece.holds, default=piece.start)
             part = Part(piece, top, end)
             piece.queued.append(part)
+            while self._queue and self._queue[-1].empty:
+                self._queue.pop()
             self._queue.append(part)
             self.free += end - top
             piece.top = top
