@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import weakref
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -96,6 +96,12 @@ class Table:
         self._flush()
         return np.concatenate([self._piece(name, group) for group in range(self._spilled_groups + 1)])
 
+    def pieces(self, names: Collection[str]) -> Iterator[dict[str, np.ndarray]]:
+        """These columns in pieces of at most ``group_rows``, so that no more than one need be in memory."""
+        self._flush()
+        for group in range(self._spilled_groups + 1):
+            yield {name: self._piece(name, group) for name in names}
+
     def vocabulary(self, name: str) -> tuple[str, ...]:
         """The different texts of a column, in order of first appearance."""
         self._flush()
@@ -107,9 +113,7 @@ class Table:
 
     def frames(self) -> Iterator[pd.DataFrame]:
         """The table in pieces of at most ``group_rows``, so that no more than one need be in memory."""
-        self._flush()
-        for group in range(self._spilled_groups + 1):
-            yield self._frame({name: self._piece(name, group) for name in self._types})
+        yield from map(self._frame, self.pieces(self.names))
 
     def to_arrow(self) -> pa.Table:
         """The whole table; texts are dictionary-encoded."""
@@ -121,8 +125,7 @@ class Table:
 
         self._flush()
         with replacing(Path(path)) as temporary, ParquetWriter(temporary, self._schema()) as writer:
-            for group in range(self._spilled_groups + 1):
-                piece = self._arrow({name: self._piece(name, group) for name in self._types})
+            for piece in map(self._arrow, self.pieces(self.names)):
                 if len(piece):
                     writer.write_table(piece)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,13 +87,41 @@ class RequestLog:
         self._room += _GROWTH_ROWS
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Copies of the raw columns as arrays."""
-        names = (*_TIMES, *_PARTS, *_COUNTS, "status")
-        return {name: np.array(getattr(self, name)[: self._count]) for name in names}
+        """The raw columns as arrays: views, and while one of them lives the log cannot grow."""
+        return {name: np.asarray(getattr(self, name))[: self._count] for name in _NOTHING}
 
 
-def derive(raw: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The request table's columns, with the latencies at their definition's home.
+Columns = dict[str, np.ndarray]
+
+
+def _unless_one_token(raw: Columns, values: np.ndarray) -> np.ndarray:
+    return np.where(raw["output_tokens"] > 1, values, np.nan)
+
+
+_DERIVED: dict[str, Callable[[Columns], np.ndarray]] = {
+    "request_id": lambda raw: np.arange(len(raw["arrival_s"])),
+    "class": lambda raw: np.full(len(raw["arrival_s"]), "default", dtype=object),
+    "session_id": lambda raw: np.arange(len(raw["arrival_s"])),
+    "ttft_s": lambda raw: raw["first_token_s"] - raw["arrival_s"],
+    "tpot_s": lambda raw: (raw["finish_s"] - raw["first_token_s"]) / _unless_one_token(raw, raw["output_tokens"] - 1),
+    "itl_max_s": lambda raw: _unless_one_token(raw, raw["itl_max_s"]),
+    "e2e_s": lambda raw: raw["finish_s"] - raw["arrival_s"],
+    "dispatch_s": lambda raw: raw["received_s"] - raw["arrival_s"],
+    "queue_s": lambda raw: raw["scheduled_s"] - raw["received_s"],
+    "prefill_stall_s": lambda raw: raw["first_token_s"] - raw["scheduled_s"] - raw["prefill_s"],
+}
+REQUEST_COLUMNS = (
+    "request_id", "class", "session_id", "replica", "priority", *_TIMES,
+    "prompt_tokens", "cached_tokens", "output_tokens", "preemptions", "status",
+    "ttft_s", "tpot_s", "itl_max_s", "e2e_s",
+    "dispatch_s", "queue_s", "prefill_s", "prefill_stall_s",
+    "decode_s", "decode_interference_s", "decode_stall_s",
+)  # fmt: skip
+"""In order; what is not derived is as recorded."""
+
+
+def derive(raw: Columns, names: Iterable[str] = REQUEST_COLUMNS, rows: slice | np.ndarray = slice(None)) -> Columns:
+    """The request table's columns, or some of them, with the latencies at their definition's home; ``status`` as code.
 
     Every request is a session of its own, of the class ``default``.
 
@@ -103,33 +132,13 @@ def derive(raw: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     (scheduled but waiting for a step in flight, or preempted). Parts of e2e - ttft: decode_s (steps that only decode)
     + decode_interference_s (steps that also prefill others) + decode_stall_s (preempted or starved).
     """
-    e2e_s = raw["finish_s"] - raw["arrival_s"]
-    ttft_s = raw["first_token_s"] - raw["arrival_s"]
-    gaps = np.where(raw["output_tokens"] > 1, raw["output_tokens"] - 1, np.nan)
-    queue_s = raw["scheduled_s"] - raw["received_s"]
-    return {
-        "request_id": np.arange(len(e2e_s)),
-        "class": np.full(len(e2e_s), "default", dtype=object),
-        "session_id": np.arange(len(e2e_s)),
-        "replica": raw["replica"],
-        "priority": raw["priority"],
-        **{name: raw[name] for name in _TIMES},
-        **{name: raw[name] for name in ("prompt_tokens", "cached_tokens", "output_tokens", "preemptions")},
-        "status": np.array(STATUSES, dtype=object)[raw["status"]],
-        "ttft_s": ttft_s,
-        "tpot_s": (raw["finish_s"] - raw["first_token_s"]) / gaps,
-        "itl_max_s": np.where(raw["output_tokens"] > 1, raw["itl_max_s"], np.nan),
-        "e2e_s": e2e_s,
-        "dispatch_s": raw["received_s"] - raw["arrival_s"],
-        "queue_s": queue_s,
-        "prefill_s": raw["prefill_s"],
-        "prefill_stall_s": raw["first_token_s"] - raw["scheduled_s"] - raw["prefill_s"],
-        **{name: raw[name] for name in ("decode_s", "decode_interference_s", "decode_stall_s")},
-    }
+    return {name: (_DERIVED[name](raw) if name in _DERIVED else raw[name])[rows] for name in names}
 
 
 def frame(log: RequestLog) -> pd.DataFrame:
     """The request table, one row per request in order of submission."""
     import pandas as pd
 
-    return pd.DataFrame(derive(log.columns()))
+    columns = derive(log.columns())
+    columns["status"] = np.array(STATUSES, dtype=object)[columns["status"]]
+    return pd.DataFrame(columns, copy=True)

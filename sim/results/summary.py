@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sim.engine.versions import SPECIFIC_SETTINGS
-from sim.results.gaps import GapLog
 from sim.results.metrics import (
+    Weighted,
     as_json,
     attainment,
     distribution,
     measured_window,
     meets,
-    select,
     throughput,
     weighted_distribution,
 )
-from sim.results.requests import STATUSES, derive
+from sim.results.requests import COMPLETED, STATUSES, derive
 from sim.results.speculation import speculative_summary
 from sim.results.verdict import Verdict, judge
 
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
     from sim.fleet.assembly import Setup
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
+TIMES = ("arrival_s", "client_wait_s", "received_s", "scheduled_s", "finish_s")
+COLUMNS = (*LATENCIES, *TIMES, "prompt_tokens", "output_tokens", "status")
+"""Of the request table, those that a summary needs."""
 
 
-def measured_rows(columns: dict[str, np.ndarray], warmup: float) -> np.ndarray:
+def measured_rows(columns: dict[str, np.ndarray], warmup: float) -> slice | np.ndarray:
     """Which requests count: an int leaves out that many at the start, a float those sent before that time."""
     if isinstance(warmup, int):
-        return np.arange(len(columns["arrival_s"])) >= warmup
+        return slice(warmup, None)
     return columns["arrival_s"] >= warmup
 
 
@@ -44,8 +47,8 @@ def summarise(run: RunRecord) -> dict[str, Any]:
     ``kv``, ``speculative``, ``bound``, ``rejections`` and ``requests.truncated`` are of the whole run.
     """
     setup, spec = run.setup, run.setup.loaded.spec
-    everyone = derive(run.requests.columns())
-    columns = select(everyone, measured_rows(everyone, spec.measure.warmup))
+    everyone = run.requests.columns()
+    columns = derive(everyone, COLUMNS, measured_rows(everyone, spec.measure.warmup))
     window = measured_window(columns, run.end_s)
     window_s = window[1] - window[0]
     slo = {"ttft_s": spec.slo.ttft, "tpot_s": spec.slo.tpot, "e2e_s": spec.slo.e2e}
@@ -97,8 +100,8 @@ def _settings(setup: Setup) -> dict[str, Any]:
 
 def _counts(columns: dict[str, np.ndarray]) -> dict[str, int]:
     status = columns["status"]
-    counts = {name: int((status == name).sum()) for name in STATUSES[1:]}
-    return {"submitted": len(status), **counts, "failed": 0}
+    ended = np.bincount(status, minlength=len(STATUSES))[1:].tolist()
+    return {"submitted": len(status), **dict(zip(STATUSES[1:], ended, strict=True)), "failed": 0}
 
 
 def _offered(columns: dict[str, np.ndarray]) -> float | None:
@@ -109,22 +112,21 @@ def _offered(columns: dict[str, np.ndarray]) -> float | None:
 
 def _itl(run: RunRecord, from_s: float) -> dict[str, float | None]:
     """All gaps that ended within the measured window, pooled over requests."""
-    table = run.steps.table
-    end_s = table.column("start_s") + table.column("duration_s")
-    shared = (table.column("gap_s"), table.column("streaming"), end_s)
-    singles = [(np.array(log.gap_s), np.ones(len(log.gap_s)), np.array(log.end_s)) for log in _gap_logs(run)]
-    gap_s, weight, end_s = (np.concatenate(parts) for parts in zip(shared, *singles, strict=True))
-    kept = (end_s >= from_s) & (weight > 0)
-    return weighted_distribution(gap_s[kept], weight[kept])
 
+    def gaps() -> Iterator[Weighted]:
+        for steps in run.steps.table.pieces(("start_s", "duration_s", "gap_s", "streaming")):
+            kept = (steps["start_s"] + steps["duration_s"] >= from_s) & (steps["streaming"] > 0)
+            yield steps["gap_s"][kept], steps["streaming"][kept]
+        for recorder in run.recorders:
+            gap_s = np.asarray(recorder.gaps.gap_s)[np.asarray(recorder.gaps.end_s) >= from_s]
+            yield gap_s, np.ones(len(gap_s), dtype=np.int64)
 
-def _gap_logs(run: RunRecord) -> list[GapLog]:
-    return [recorder.gaps for recorder in run.recorders]
+    return weighted_distribution(gaps)
 
 
 def _kv(run: RunRecord) -> dict[str, Any]:
     capacity = run.setup.capacity
-    peak = int(run.steps.table.column("kv_blocks_used").max(initial=0))
+    peak = max(int(steps["kv_blocks_used"].max(initial=0)) for steps in run.steps.table.pieces(("kv_blocks_used",)))
     queries = run.prefix_queries
     return {
         "capacity_tokens": None if capacity is None else capacity.tokens,
@@ -143,14 +145,17 @@ def _bound(run: RunRecord) -> dict[str, float]:
     total_s = max([run.end_s, *(recorder.last_end_s for recorder in run.recorders)]) * len(run.recorders)
     if total_s <= 0:
         return {"compute": 0.0, "memory": 0.0, "communication": 0.0, "host": 0.0, "idle": 1.0}
-    names = ("compute", "memory", "communication", "host")
-    shares = {name: float(run.steps.table.column(f"{name}_s").sum()) / total_s for name in names}
+    bounded_s = dict.fromkeys(("compute", "memory", "communication", "host"), 0.0)
+    for steps in run.steps.table.pieces([f"{name}_s" for name in bounded_s]):
+        for name in bounded_s:
+            bounded_s[name] += float(steps[f"{name}_s"].sum())
+    shares = {name: part_s / total_s for name, part_s in bounded_s.items()}
     return {**shares, "idle": max(0.0, 1.0 - sum(shares.values()))}
 
 
 def _verdict(run: RunRecord, columns: dict[str, np.ndarray]) -> Verdict:
     arrivals = run.setup.loaded.spec.traffic.arrivals
-    served = int((columns["status"] == "completed").sum())
+    served = int((columns["status"] == COMPLETED).sum())
     if not len(columns["status"]):
         return Verdict("stable", "the warm-up left no request to measure")
     if not served and not run.partial:

@@ -132,6 +132,14 @@ def test_frames_are_the_table_in_pieces():
     assert pd.concat(pieces, ignore_index=True)["bound"].tolist() == table.to_pandas()["bound"].tolist()
 
 
+def test_pieces_hold_some_columns_of_every_group():
+    table = filled(10, group_rows=4)
+    pieces = list(table.pieces(("tokens", "start_s")))
+    assert [list(piece) for piece in pieces] == [["tokens", "start_s"]] * 3
+    assert [len(piece["tokens"]) for piece in pieces] == [4, 4, 2]
+    assert np.concatenate([piece["start_s"] for piece in pieces]).tolist() == table.column("start_s").tolist()
+
+
 def test_texts_are_codes_in_order_of_appearance():
     table = filled(5, group_rows=2)
     assert table.vocabulary("bound") == ("memory", "compute")

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sim.results.gaps import GapLog
-from sim.results.metrics import as_json, attainment, distribution, meets, weighted_distribution
+from sim.results.metrics import PERCENTILES, as_json, attainment, distribution, meets, weighted_distribution
 from sim.results.requests import COMPLETED, REJECTED, RequestLog, derive
 from sim.results.verdict import judge, waiting_at
 
@@ -51,12 +53,48 @@ def test_distribution_of_nothing_is_null():
     assert set(distribution(np.array([np.nan])).values()) == {None}
 
 
-def test_weighted_distribution_equals_repeating_every_value():
-    generator = np.random.default_rng(0)
-    for size in (1, 2, 7, 100):
-        values, weights = generator.random(size), generator.integers(1, 9, size)
-        weighted, repeated = weighted_distribution(values, weights), distribution(np.repeat(values, weights))
-        assert weighted == pytest.approx(repeated, rel=1e-12)
+@given(
+    st.lists(
+        st.tuples(
+            st.one_of(
+                st.sampled_from([0.0, 1e-9, 0.01, 0.010001, 0.0100010001, 0.5, 7200.0]),  # below, in and above the bins
+                st.floats(0, 1e5),
+            ),
+            st.integers(1, 9),
+        ),
+        min_size=1,
+    ),
+    st.integers(1, 9),
+)
+def test_weighted_distribution_equals_repeating_every_value(pairs, piece_rows):
+    """Whatever shares a bin, and wherever the pieces end."""
+    values, weights = np.array([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
+    weighted = weighted_distribution(lambda: in_pieces(values, weights, piece_rows))
+    repeated = np.repeat(values, weights)
+    assert weighted == pytest.approx(distribution(repeated), rel=1e-12, abs=1e-300)
+    assert [weighted[f"p{p}"] for p in PERCENTILES] == pytest.approx(np.percentile(repeated, PERCENTILES), rel=1e-12)
+    assert weighted["max"] == repeated.max()
+
+
+def in_pieces(values, weights, rows):
+    """Pieces of so many rows, and an empty one."""
+    yield values[:0], weights[:0]
+    for start in range(0, len(values), rows):
+        yield values[start : start + rows], weights[start : start + rows]
+
+
+def test_a_percentile_on_a_rank_is_that_gap_to_the_last_bit():
+    """10,001 gaps that lie close together, some of them shared: the p50 is the 5,000th from 0, the p99 the 9,900th."""
+    weights = np.append(np.tile([1, 9], 1000), 1)
+    values = np.random.default_rng(0).normal(0.01, 0.0001, len(weights))
+    weighted = weighted_distribution(lambda: in_pieces(values, weights, 100))
+    ordered = np.sort(np.repeat(values, weights))
+    assert len(ordered) == 10_001
+    assert {f"p{p}": ordered[100 * p] for p in PERCENTILES}.items() <= weighted.items()
+
+
+def test_weighted_distribution_of_nothing_is_null():
+    assert set(weighted_distribution(list).values()) == {None}
 
 
 def test_gaps_keep_the_largest_since_any_step():
