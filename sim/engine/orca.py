@@ -37,6 +37,14 @@ class Orca(QueueEngine):
         blocks = self.settings.kv_blocks
         return None if blocks is None else blocks * self.settings.block_tokens
 
+    def add(self, request: Request) -> None:
+        """A request arrives. No more is reserved for its answer than the pool holds."""
+        super().add(request)
+        longest = self.longest_request_tokens()
+        if longest is not None:
+            most_tokens = max(request.final_tokens, longest)
+            request.most_computed_tokens = min(request.most_computed_tokens, most_tokens - 1)
+
     def schedule(self) -> Plan:
         """One token for all that have begun, and whole prompts while slots and memory last."""
         step = Step()

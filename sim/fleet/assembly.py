@@ -265,6 +265,9 @@ def _fit_length(
     settings = replace(settings, kv_blocks=capacity.blocks, kv_groups=capacity.groups)
     if capacity.groups == (None,) and not rules.divides_pool:
         longest = longest_request_tokens(model, capacity, loaded.spec.deployment.tensor_parallel, engine.kv_dtype)
+        if rules.scheduler == "static":
+            # Windows make a long request cheap, but every request of a batch is given all blocks of that length.
+            longest = min(longest, capacity.tokens)
     else:
         longest = build_engine(rules, settings).longest_request_tokens() or 0
     if longest >= settings.max_model_len:

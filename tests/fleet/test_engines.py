@@ -243,3 +243,18 @@ def test_no_other_engine_keeps_a_null_block():
     assert summary({"name": "vllm", **engine})["engine"]["settings"]["max_model_len"] == 1584
     for name in ("sglang", "trtllm", "orca", "sarathi"):
         assert summary({"name": name, **engine})["engine"]["settings"]["max_model_len"] == 1600
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("trtllm", 5), ("orca", 160), ("static", 160), ("sglang", 160)])
+@pytest.mark.parametrize("cap", [5, 200])
+def test_no_engine_reserves_more_than_the_pool_holds(name, blocks, cap):
+    """160 tokens of a model with windows, which make 192 of one request as cheap: max_model_len, not the pool's length.
+
+    An answer of up to 200 tokens would need more blocks than there are, and block its engine for ever.
+    """
+    load = {"traffic.requests": 30, "traffic.prompt_tokens": 16, "traffic.output_tokens": 5}
+    engine = {"name": name, "kv_blocks": blocks}
+    found = summary(engine, model="gpt-oss-20b", **load, **{"traffic.max_output_tokens": cap})
+    assert found["kv"]["capacity_tokens"] == 160
+    assert found["requests"]["completed"] == 30
+    assert found["engine"]["settings"]["max_model_len"] >= 160

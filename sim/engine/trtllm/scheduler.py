@@ -81,9 +81,16 @@ class TrtLlm(QueueEngine):
         return blocks * self.settings.block_tokens + unreserved
 
     def add(self, request: Request) -> None:
-        """A request arrives. ``register_at`` is where its context ends, and its blocks are stored for reuse."""
+        """A request arrives. No more is reserved for its answer than the pool holds.
+
+        ``register_at`` is where its context ends, and its blocks are stored for reuse.
+        """
         request.register_at = request.prompt_tokens
         super().add(request)
+        longest = self.longest_request_tokens()
+        if longest is not None:
+            most_tokens = max(request.final_tokens, longest)
+            request.most_computed_tokens = min(request.most_computed_tokens, most_tokens - 1)
 
     def schedule(self) -> Plan:
         """Decide the next iteration."""
