@@ -344,7 +344,7 @@ def _is_whole_prompt(scheduled: tuple[Request, int]) -> bool:
 def _named(prompts: list[Request], number: int) -> Plan:
     """The plan of a step in flight that was made without one; its steady batch is still to be named.
 
-    It is only to be completed: tokens that were cached count among the scheduled, and chunks say that there are some.
+    It serves to complete the step, no more: its tokens include cached ones, its chunks only tell that there are any.
     """
     scheduled = [(request, request.computed_tokens) for request in prompts]
     chunks = tuple(PrefillChunk(tokens, 0) for _, tokens in scheduled)
