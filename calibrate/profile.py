@@ -130,7 +130,7 @@ def _source(samples: Sequence[Sample], fits: Fits, provenance: Provenance, base:
 def _host(date: str) -> HostProfile:
     return HostProfile(
         slowdown=1.0,
-        source="assumed equal to the reference host of the engine overheads; measure with `calibrate server`",
+        source="assumed equal to the reference host of the engine overheads, not measured",
         date=date,
         calibrated=False,
     )

@@ -45,9 +45,9 @@ class FastVllmV1(VllmV1):
         self._in_flight: dict[int, Plan] = {}
         """Plans not completed, by number, that name requests."""
         self._prompts: dict[int, list[Request]] = {}
-        """Requests of further plans in flight whose whole prompts they compute."""
+        """Of steps in flight that were made as ``Prompts``, by number: the requests whose prompts they compute."""
         self._named_late: set[int] = set()
-        """Plans that were made without names, and named later."""
+        """Those of ``_in_flight`` that were made without a plan, and got one when the plain scheduler took over."""
         self._answers_recur = False
         """Some prompt holds an answer, so that blocks which answers fill must be registered as they do."""
 
@@ -171,7 +171,7 @@ class FastVllmV1(VllmV1):
 
     def _plainly(self) -> Plan:
         """A step by the plain scheduler."""
-        self._settle_all()
+        self.settle()
         plan = super().schedule()
         plan.number = self.steady.scheduled + (not plan.empty)
         if not plan.empty:
@@ -292,8 +292,21 @@ class FastVllmV1(VllmV1):
         return self._in_flight[self.steady.completed + 1]
 
     def settle(self) -> None:
-        """Write the sums back into the requests."""
-        self._settle_all()
+        """Write the sums back into the requests, and name those in the plans in flight."""
+        for number in range(self.steady.completed + 1, self.steady.scheduled + 1):
+            plan = self._in_flight.get(number)
+            if plan is None:
+                prompts = self._prompts.pop(number, [])
+                plan = self._in_flight[number] = _named(prompts, number)
+                self._named_late.add(number)
+            plan.scheduled = self.listed(plan)
+            plan.sampled = sorted([*plan.sampled, *self._members(plan)], key=lambda request: request.rank)
+            plan.steady = 0
+        for request in self.running:
+            if request.serial:
+                self.steady.settle(request)
+                self.cache.settle(request)
+        self.steady.clear()
 
     def abort(self, request: Request) -> None:
         """A client gave up."""
@@ -320,23 +333,6 @@ class FastVllmV1(VllmV1):
             if request.serial and request.joined_at < plan.number <= request.leaves_at
         ]
 
-    def _settle_all(self) -> None:
-        """Write the sums back into the requests, and name those in the plans in flight."""
-        for number in range(self.steady.completed + 1, self.steady.scheduled + 1):
-            plan = self._in_flight.get(number)
-            if plan is None:
-                prompts = self._prompts.pop(number, [])
-                plan = self._in_flight[number] = _named(prompts, number)
-                self._named_late.add(number)
-            plan.scheduled = self.listed(plan)
-            plan.sampled = sorted([*plan.sampled, *self._members(plan)], key=lambda request: request.rank)
-            plan.steady = 0
-        for request in self.running:
-            if request.serial:
-                self.steady.settle(request)
-                self.cache.settle(request)
-        self.steady.clear()
-
 
 def _is_whole_prompt(scheduled: tuple[Request, int]) -> bool:
     """Not a chunk of one, nor the one token that a resumed request lacks, which counts as a decode."""
@@ -346,7 +342,10 @@ def _is_whole_prompt(scheduled: tuple[Request, int]) -> bool:
 
 
 def _named(prompts: list[Request], number: int) -> Plan:
-    """The plan of a step in flight that was made without one; its steady batch is still to be named."""
+    """The plan of a step in flight that was made without one; its steady batch is still to be named.
+
+    It serves to complete the step, no more: its tokens include cached ones, its chunks only tell that there are any.
+    """
     scheduled = [(request, request.computed_tokens) for request in prompts]
     chunks = tuple(PrefillChunk(tokens, 0) for _, tokens in scheduled)
     return Plan(scheduled, [], [], prompts, StepWork(chunks, 0, 0), number=number)

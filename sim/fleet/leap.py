@@ -11,6 +11,7 @@ from sim.work import DecodeTime
 WORTH_IT = 48
 """Steps from which arrays are faster than a loop."""
 AT_MOST = 8192
+"""Steps of one leap, whose arrays thus stay small."""
 
 
 class Leap(NamedTuple):

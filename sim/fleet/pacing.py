@@ -27,7 +27,7 @@ class InStep:
         self._arm(replica)
 
     def catch_up(self, replicas: Sequence[Replica], now_s: float) -> None:
-        """They are."""
+        """They never lag."""
 
     def drain(self, replicas: Sequence[Replica], stopped: Callable[[], bool]) -> None:
         """Events are over, and with them all moments."""

@@ -15,10 +15,9 @@ from sim.work import CostModel, StepTime, StepWork
 NO_TIME = StepTime(0.0, 0.0, 0.0, 0.0, 0.0)
 """Of a step in which everything was preempted and nothing computed."""
 
-
 InFlight = tuple[Plan | list[Request] | None, float, float, int, int, int, float, float, float, float]
-"""A step handed to the device: its plan, when it was planned and when it ends, its prefill tokens, decode sequences and
-tokens attended to, and its compute, memory, communication and launch seconds.
+"""A step handed to the device: its plan, from when to when it occupies the replica, its prefill tokens, decode
+sequences and tokens attended to, and its compute, memory, communication and launch seconds.
 
 In place of a plan, a replica that looks ahead has the requests whose whole prompts the step computes beside the decodes
 of the steady batch, or None where there is nothing else.

@@ -17,7 +17,6 @@ from sim.results.steps import StepLog
 Step = tuple[Any, float, float, int, int, int, float, float, float, float]
 """What was planned, and ``StepRow``'s fields from planned_s to context_tokens and from compute_s to launch_s."""
 
-
 Streak = tuple[int, float, float]
 """The step since which a request has emitted in every one, and the replica's clocks then: pure_s and mixed_s."""
 

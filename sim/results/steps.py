@@ -64,7 +64,7 @@ class StepRow(NamedTuple):
 
 
 class StepLog:
-    """Takes rows (``StepRow``, or tuples of its fields) of all replicas; ``table`` has its columns once flushed."""
+    """Takes rows (``StepRow``, or tuples of its fields) of all replicas and makes them columns of ``table``."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[float, ...]] = []
@@ -72,6 +72,7 @@ class StepLog:
         self._before: list[np.ndarray] = []
         """Rows before them, as arrays."""
         self._waiting = 0
+        """How many rows those are."""
         self._table = Table(STEP_COLUMNS, vocabularies={"bound": BOUNDS})
 
     @property

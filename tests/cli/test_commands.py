@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -174,6 +175,16 @@ def test_sweep_writes_a_table_and_prints_json(repo, tmp_path):
     assert len(json.loads(done.stdout)) == 4
     table = pd.read_parquet(out)
     assert table["traffic.prompt_tokens"].tolist() == [100, 100, 200, 200]
+
+
+@pytest.mark.parametrize("example", ["llama_cpp", "sarathi", "sglang", "trtllm", "vllm_v0"])
+def test_the_comparison_an_example_suggests_runs_as_written(example, repo, tmp_path):
+    text = (repo / f"workloads/engines/{example}.yaml").read_text()
+    suggested = re.search(r"^# .*\bsim (sweep .*)$", text, re.MULTILINE)[1].split()
+    suggested = [str(repo / word) if word.startswith("workloads/") else word for word in suggested]
+    done = command(*suggested, "--set", "traffic.requests=5", "--json", cwd=tmp_path)
+    assert len(json.loads(done.stdout)) > 1
+    assert list(tmp_path.glob("*.parquet"))
 
 
 def test_models_and_hardware_json():

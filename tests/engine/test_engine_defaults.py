@@ -1,4 +1,4 @@
-"""What an engine decides where the scenario says nothing. Tests of a scheduler skip where it is not built."""
+"""What an engine decides where the scenario says nothing."""
 
 import pytest
 
@@ -14,7 +14,6 @@ EVERYWHERE |= {"kv_blocks"}
 
 def resolved(name, version=None, memory_gib=80, model_tokens=131_072, tensor_parallel=1, seed=0, **knobs):
     rules = rules_for(name, version)
-    pytest.importorskip(f"sim.engine.{SCHEDULERS[rules.scheduler].module}")
     return settings_for(
         rules,
         EngineSpec(name=name, **knobs),

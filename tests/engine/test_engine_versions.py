@@ -136,6 +136,13 @@ def test_default_budgets_by_device(version, memory_gib, device, usage, tokens, s
     assert (settings.max_batched_tokens, settings.max_sequences) == (tokens, sequences)
 
 
+@pytest.mark.parametrize("rules", VLLM, ids=lambda rules: rules.version)
+def test_every_record_says_where_its_rules_were_read(rules):
+    """0.21's come from 0.19, but for its memory rule; all others name their own release."""
+    release = "0.19" if rules.version == "0.21" else rules.version
+    assert rules.source.startswith(f"vLLM {release}")
+
+
 def test_without_chunked_prefill_a_step_takes_the_longest_prompt():
     assert resolved(chunked_prefill=False).settings.max_batched_tokens == 131_072
 

@@ -1,10 +1,8 @@
-"""Every engine from YAML to a summary. Tests that run a scheduler skip where it is not built."""
+"""Every engine from YAML to a summary."""
 
 import pytest
 
 import sim
-from sim.engine import rules_for
-from sim.engine.schedulers import SCHEDULERS
 from sim.errors import ScenarioError
 
 ENGINES = {
@@ -27,14 +25,7 @@ LOAD = {
 FIGURES = ("ttft_s", "tpot_s", "e2e_s", "kv", "requests", "duration_s", "bound", "rejections")
 
 
-def needs(engine):
-    """Skip unless the scheduler of ``engine`` is built."""
-    rules = rules_for(engine["name"], engine.get("version"))
-    pytest.importorskip(f"sim.engine.{SCHEDULERS[rules.scheduler].module}")
-
-
 def summary(engine, **changes):
-    needs(engine)
     return sim.run(LOAD, overrides={"engine": engine, **changes}).summary
 
 
@@ -46,7 +37,6 @@ def refusal(engine, **changes):
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_example_runs_and_serves_everyone(name, repo):
-    needs(ENGINES[name])
     found = sim.run(repo / f"workloads/engines/{name}.yaml", overrides={"traffic.requests": 100}).summary
     assert found["engine"]["name"] == ENGINES[name]["name"]
     assert found["requests"]["completed"] == found["requests"]["submitted"] == 100
@@ -194,20 +184,17 @@ def test_a_pool_too_small_for_its_slots_says_so():
 
 
 def test_sglang_cuts_chunks_into_whole_pages():
-    needs(ENGINES["sglang"])
     assert "a chunk of 1,000 tokens is not a whole number of pages of 64" in refusal(
         {"name": "sglang", "block_tokens": 64, "max_batched_tokens": 1000}
     )
 
 
 def test_vllm_v0_refuses_a_step_shorter_than_the_longest_prompt():
-    needs(ENGINES["vllm_v0"])
     engine = {**ENGINES["vllm_v0"], "max_model_len": 8192, "max_batched_tokens": 4096}
     assert "without chunked prefill a step must take a whole prompt" in refusal(engine)
 
 
 def test_vllm_v0_counts_chunks_in_whole_blocks_where_it_caches():
-    needs(ENGINES["vllm_v0"])
     engine = {**ENGINES["vllm_v0"], "prefix_caching": True, "max_batched_tokens": 1000}
     assert "1,000 tokens must be whole blocks of 16" in refusal(engine)
 

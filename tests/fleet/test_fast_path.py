@@ -61,10 +61,7 @@ def engines(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> dict[str, Any]:
-    engine, model = (
-        draw(engines()),
-        draw(st.sampled_from(["llama-3.1-8b", "llama-3.1-8b", "gpt-oss-20b", "mimo-v2-flash"])),
-    )
+    engine, model = draw(engines()), draw(st.sampled_from(MODELS))
     if model == "gpt-oss-20b":  # two block tables
         engine["kv_blocks"] *= 2
     rate = draw(st.sampled_from([0.5, 8.0, 60.0, 400.0]))

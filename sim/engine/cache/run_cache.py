@@ -24,11 +24,11 @@ class Piece:
         self.base = base
         self.start = start
         self.end = end
-        """Those from here on are evicted, or were never there."""
+        """Blocks from here on are evicted, or were never there."""
         self.top = end
-        """Those from here on are free."""
+        """Blocks from here on are free."""
         self.holds: dict[int, int] = {end: 1}
-        """How many requests hold it up to where."""
+        """Up to where requests hold it, and how many of them."""
         self.queued: list[Part] = []
         """Its free blocks in the queue, next to be taken first: the highest."""
         self.rest: Piece | None = None
@@ -226,8 +226,8 @@ def _kept(part: Part, piece: Piece) -> Part | None:
 class RunCache:
     """As ``KvCache`` with prefix caching, for engines that keep their decodes as sums.
 
-    The blocks that answers fill are registered late: when the request leaves the steady batch, or when a prompt is
-    looked up that holds somebody's answer (``registers_first``).
+    The blocks that answers fill are registered late: when their request leaves the steady batch, or, once some prompt
+    has held somebody's answer, before every look at the queue.
     """
 
     windowed = False

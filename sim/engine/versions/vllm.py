@@ -99,7 +99,7 @@ V0_9 = VllmV1Rules(
     engine="vllm",
     version="0.9",
     scheduler="vllm-v1",
-    source="vLLM, V1 engine",
+    source="vLLM 0.9.2, V1 engine",
     settings=V1_SETTINGS,
     policies=("fcfs", "priority"),
     reserved_blocks=1,
@@ -117,20 +117,32 @@ V0_9 = VllmV1Rules(
     graph_sizes=GRAPH_SIZES,
     host=HOST,
 )
-V0_11 = replace(V0_9, version="0.11")
-V0_14 = replace(V0_11, version="0.14", async_scheduling=True)
-V0_19 = replace(V0_14, version="0.19", reserve_full_prompt=True)
-V0_21 = replace(V0_19, version="0.21", graphs_counted_in_memory=True)
-V0_25 = replace(V0_21, version="0.25", gpu_memory_utilization=0.92, unhashed_blocks_first=True)
+V0_11 = replace(V0_9, version="0.11", source="vLLM 0.11.2, V1 engine")
+V0_14 = replace(V0_11, version="0.14", source="vLLM 0.14.1, V1 engine", async_scheduling=True)
+V0_19 = replace(V0_14, version="0.19", source="vLLM 0.19.1, V1 engine", reserve_full_prompt=True)
+V0_21 = replace(
+    V0_19,
+    version="0.21",
+    source="vLLM 0.19.1, V1 engine, with CUDA graphs taken from the KV budget",
+    graphs_counted_in_memory=True,
+)
+V0_25 = replace(
+    V0_21,
+    version="0.25",
+    source="vLLM 0.25.1, V1 engine",
+    gpu_memory_utilization=0.92,
+    unhashed_blocks_first=True,
+)
 V0_32 = replace(
     V0_25,
     version="0.32",
+    source="vLLM 0.32, V1 engine, as it was recorded",
     budget_returns=True,
     lone_request_ignores_threshold=True,
     unfitting_prompt_is_set_aside=False,
     windows_wait_for_steps=True,
     batch_defaults=(HUGE, replace(LARGE, excludes=("a100", "gb10")), SMALL),
 )
-V0_33 = replace(V0_32, version="0.33", self_preemption_ends_step=False)
+V0_33 = replace(V0_32, version="0.33", source="vLLM 0.33.0, V1 engine", self_preemption_ends_step=False)
 
 VLLM: tuple[EngineRules, ...] = (V0_6, V0_9, V0_11, V0_14, V0_19, V0_21, V0_25, V0_32, V0_33)
