@@ -71,6 +71,7 @@ class ReplicaRecorder:
         planned_s, end_s = step[:2]
         for request in plan.preempted:
             self._pause(request)
+        self._pause_starved(outcome)
         if plan.work.chunks:
             self._charge_prefill(plan, end_s - planned_s)
             self._mixed_s += end_s - planned_s
@@ -116,6 +117,7 @@ class ReplicaRecorder:
         ))  # fmt: skip
         self.last_end_s = end_s
         self.steps_taken += 1
+        self._flush_if_full()
 
     def leapt(self, step: tuple[Any, ...], counts: tuple[int, int, np.ndarray]) -> None:
         """``went_on`` of many steps of nothing but decodes; fields that vary are arrays."""
@@ -152,10 +154,6 @@ class ReplicaRecorder:
         """Start and end streaks; returns the gap of those that go on, and how many they are."""
         streaming, emitted = self.streaming, outcome.emitted
         fresh = [request for request in emitted if request not in streaming]
-        if len(emitted) - len(fresh) + outcome.steady != len(streaming):
-            served = set(emitted)
-            for request in [request for request in streaming if request not in served]:
-                self._pause(request)
         count, gap_s = len(streaming), 0.0
         if count:
             gap_s = end_s - self.last_end_s
@@ -164,6 +162,15 @@ class ReplicaRecorder:
         for request in fresh:
             self._start_streak(request, end_s)
         return gap_s, count
+
+    def _pause_starved(self, outcome: Outcome) -> None:
+        """What streamed and gets no token in this step waits through it: before its time is counted."""
+        streaming = self.streaming
+        going_on = sum(request in streaming for request in outcome.emitted) + outcome.steady
+        if going_on != len(streaming):
+            served = set(outcome.emitted)
+            for request in [request for request in streaming if request not in served]:
+                self._pause(request)
 
     def _start_streak(self, request: Request, end_s: float) -> None:
         requests, row = self._requests, request.order

@@ -70,3 +70,11 @@ def test_a_prompt_that_arrives_while_another_request_decodes(name):
         expected = (0.063, 0.051, 0.074)
     found = [second.first_token_s, second.finish_s]
     assert [first.finish_s - start_s, *(time_s - start_s for time_s in found)] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["vllm_v0", "sglang"])
+def test_a_decode_that_waits_for_a_prompt_stalls_and_is_not_interfered_with(name):
+    """As above: the first has tokens at 20, 31 and 63 ms. One decode of 11 ms, then 32 ms from token to token."""
+    first = requests(name, 2, {"process": "constant", "rate": 40}).iloc[0]
+    parts = (first.decode_s, first.decode_interference_s, first.decode_stall_s)
+    assert parts == pytest.approx((0.011, 0.0, 0.032))

@@ -117,6 +117,8 @@ def check(result, drafted, drain):
     check_requests(requests, result.run.setup)
     parts = done.dispatch_s + done.queue_s + done.prefill_s + done.prefill_stall_s
     assert np.allclose(parts, done.ttft_s, rtol=0, atol=1e-9)
+    parts = done.decode_s + done.decode_interference_s + done.decode_stall_s
+    assert np.allclose(parts, done.e2e_s - done.ttft_s, rtol=0, atol=1e-9)
     assert (done.cached_tokens < done.prompt_tokens).all()
     assert (done.itl_max_s.fillna(0) <= done.e2e_s - done.ttft_s + 1e-9).all()
     assert (done.itl_max_s.fillna(0) >= done.tpot_s.fillna(0) - 1e-9).all()
