@@ -121,7 +121,7 @@ def _columns(raw: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     host_s = raw["launch_s"] + np.where(exposed_s > ROUNDING * duration_s, exposed_s, 0.0)
     parts = np.stack([host_s, raw["communication_s"], raw["compute_s"], raw["memory_s"]])
     derived = {
-        "start_s": raw["end_s"] - duration_s,
+        "start_s": raw["planned_s"],
         "duration_s": duration_s,
         "host_s": host_s,
         "bound": np.argmax(parts, axis=0),
