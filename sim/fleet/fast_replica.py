@@ -119,9 +119,8 @@ class FastReplica(Replica):
                 if len(in_flight) < depth:
                     self._completes, now_s = False, ready_s
                     break
-                plan, began_s, end_s, _, decoded, attended, computing_s, reading_s, talking_s, launching_s = in_flight[
-                    0
-                ]
+                oldest = in_flight[0]
+                plan, began_s, end_s, _, decoded, attended, computing_s, reading_s, talking_s, launching_s = oldest
                 now_s = end_s if end_s > ready_s else ready_s
                 if number == last or now_s >= stop_s or plan is not None or number - depth + 1 >= ends:
                     self._completes = True
