@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
+from sim.scenario.arrival_specs import Arrivals, Burst, Closed, Constant, Gamma, Poisson, Trace
+from sim.scenario.length_specs import Empirical, Fixed, Lengths, LogNormal, Normal, Uniform
 from sim.scenario.quantities import (
     REAL,
     WHOLE,
@@ -16,30 +18,57 @@ from sim.scenario.quantities import (
     FlopsPerSecond,
     Fraction,
     Parameters,
-    PerSecond,
     PositiveSeconds,
     Seconds,
     Version,
     Warmup,
 )
+from sim.scenario.spec import MOST_REQUESTS, MOST_TOKENS, Concurrency, Positive, Spec, Tokens
+from sim.scenario.traffic_specs import SharedPrefix, TrafficSpec
 
-MOST_TOKENS = 10_000_000
-MOST_REQUESTS = 100_000_000
-Positive = Annotated[int, Field(gt=0), WHOLE]
-Tokens = Annotated[int, Field(gt=0, le=MOST_TOKENS), WHOLE]
-Concurrency = Annotated[int, Field(gt=0, le=1_000_000), WHOLE]
+__all__ = [
+    "MOST_REQUESTS",
+    "MOST_TOKENS",
+    "AbstractModel",
+    "Arrivals",
+    "Burst",
+    "Closed",
+    "Constant",
+    "Cost",
+    "DeploymentSpec",
+    "Empirical",
+    "EngineSpec",
+    "Fixed",
+    "Gamma",
+    "HardwareChoice",
+    "HardwareOverride",
+    "KvDType",
+    "Lengths",
+    "LinearCost",
+    "LogNormal",
+    "MeasureSpec",
+    "ModelChoice",
+    "Normal",
+    "PeakDType",
+    "Poisson",
+    "Policy",
+    "RooflineCost",
+    "Scenario",
+    "SharedPrefix",
+    "SloSpec",
+    "Spec",
+    "SpeculativeSpec",
+    "Trace",
+    "TrafficSpec",
+    "Uniform",
+    "WeightDType",
+]
+
 One = Annotated[Literal[1], WHOLE]
-MeanTokens = Annotated[float, Field(gt=0), REAL]
 WeightDType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
 PeakDType = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4"]
 Policy = Literal["fcfs", "priority", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first"]
 KvDType = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
-
-
-class Spec(BaseModel):
-    """Frozen; unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class AbstractModel(Spec):
@@ -56,7 +85,7 @@ class HardwareOverride(Spec):
 
     profile: str
     """A device's name, or a path to a profile."""
-    peak_flops_per_s: dict[PeakDType, FlopsPerSecond] = {}
+    peak_flops_per_s: dict[PeakDType, FlopsPerSecond] = {}  # noqa: RUF012 - frozen, and pydantic copies it
     """Dense peaks by dtype."""
     hbm_bytes_per_s: BytesPerSecond | None = None
     """Memory bandwidth."""
@@ -160,153 +189,6 @@ class DeploymentSpec(Spec):
     expert_parallel: One = 1
     router: Literal["round-robin", "random", "least-outstanding", "power-of-two"] = "round-robin"
     """How requests are spread over replicas."""
-
-
-class Poisson(Spec):
-    """Independent arrivals: exponential gaps of mean 1 / ``rate``."""
-
-    process: Literal["poisson"]
-    rate: PerSecond
-    """Requests per second, on average."""
-    max_concurrency: Concurrency | None = None
-
-
-class Gamma(Spec):
-    """Gamma gaps: ``cv`` is their coefficient of variation, ``burstiness`` = 1 / cv^2; exactly one of the two."""
-
-    process: Literal["gamma"]
-    rate: PerSecond
-    """Requests per second, on average."""
-    cv: Annotated[float, Field(gt=0), REAL] | None = None
-    burstiness: Annotated[float, Field(gt=0), REAL] | None = None
-    max_concurrency: Concurrency | None = None
-
-
-class Constant(Spec):
-    """One arrival every 1 / ``rate``."""
-
-    process: Literal["constant"]
-    rate: PerSecond
-    """Requests per second."""
-    max_concurrency: Concurrency | None = None
-
-
-class Burst(Spec):
-    """All requests at once, at time 0."""
-
-    process: Literal["burst"]
-    max_concurrency: Concurrency | None = None
-
-
-class Closed(Spec):
-    """``concurrency`` clients; each sends its next request when its last one ends."""
-
-    process: Literal["closed"]
-    concurrency: Concurrency
-    """Clients, and so requests in flight."""
-
-
-class Trace(Spec):
-    """Recorded arrivals and lengths. ``time_scale`` multiplies every gap (0.5: twice the rate)."""
-
-    process: Literal["trace"]
-    path: str
-    """CSV, JSONL or Parquet file, seen from the scenario's folder."""
-    format: Literal["auto", "azure", "mooncake", "table"] = "auto"
-    """auto tells by the columns. mooncake: JSONL of timestamp (ms), input_length, output_length and hash_ids, one per
-    512 tokens of the prompt; prompts that begin with the same ids share these tokens, for prefix caching."""
-    time_scale: Annotated[float, Field(gt=0), REAL] = 1.0
-    max_concurrency: Concurrency | None = None
-
-
-Arrivals = Annotated[Poisson | Gamma | Constant | Burst | Closed | Trace, Field(discriminator="process")]
-
-
-class Fixed(Spec):
-    """Always ``value``; a bare whole number says the same."""
-
-    distribution: Literal["fixed"]
-    value: Tokens
-
-
-class Uniform(Spec):
-    """Integers from ``low`` to ``high``, both included."""
-
-    distribution: Literal["uniform"]
-    low: Tokens
-    high: Tokens
-
-
-class Normal(Spec):
-    """Rounded, then clipped to [low, high]."""
-
-    distribution: Literal["normal"]
-    mean: MeanTokens
-    std: Annotated[float, Field(ge=0, le=MOST_TOKENS), REAL]
-    low: Tokens = 1
-    high: Tokens | None = None
-
-
-class LogNormal(Spec):
-    """``mean`` is the distribution's own mean; its width is ``sigma`` (of the logarithm) or ``p99``; exactly one."""
-
-    distribution: Literal["lognormal"]
-    mean: MeanTokens
-    p99: MeanTokens | None = None
-    sigma: Annotated[float, Field(ge=0, le=1e6), REAL] | None = None
-    low: Tokens = 1
-    high: Tokens | None = None
-
-
-class Empirical(Spec):
-    """Lengths drawn with replacement from a column of a CSV, JSONL or Parquet file."""
-
-    distribution: Literal["empirical"]
-    path: str
-    """Seen from the scenario's folder."""
-    column: str
-    """Its name."""
-
-
-def _bare_length(value: Any) -> Any:
-    """A bare integer is a fixed length."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return {"distribution": "fixed", "value": value}
-    return value
-
-
-Lengths = Annotated[
-    Annotated[Fixed | Uniform | Normal | LogNormal | Empirical, Field(discriminator="distribution")],
-    BeforeValidator(_bare_length),
-]
-
-
-class SharedPrefix(Spec):
-    """The first ``tokens`` of every prompt come from one of ``groups`` shared prompts; they add to prompt_tokens."""
-
-    tokens: Tokens
-    """Length of a shared prompt."""
-    groups: Annotated[int, Field(gt=0, le=1_000_000), WHOLE] = 1
-    """How many different ones."""
-
-
-class TrafficSpec(Spec):
-    """Who sends what and when. ``requests`` or ``duration`` ends the load; a trace may end it itself."""
-
-    arrivals: Arrivals
-    requests: Annotated[int, Field(gt=0, le=MOST_REQUESTS), WHOLE] | None = None
-    """How many are sent. With ``duration`` too, whichever is reached first ends the load."""
-    duration: PositiveSeconds | None = None
-    """For how long requests are sent."""
-    prompt_tokens: Lengths | None = None
-    """Lengths of prompts. In a trace they replace the trace's own."""
-    output_tokens: Lengths | None = None
-    """Lengths of outputs. In a trace they replace the trace's own."""
-    max_output_tokens: Tokens | None = None
-    """The cap an engine knows of; longer outputs are cut there. Blank: the actual length."""
-    shared_prefix: SharedPrefix | None = None
-    priorities: dict[Annotated[int, WHOLE], Annotated[float, Field(gt=0), REAL]] | None = None
-    """Weights of priority values (lower is more important); needs ``policy: priority``."""
 
 
 class SloSpec(Spec):
