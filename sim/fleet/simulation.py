@@ -24,6 +24,7 @@ from sim.fleet.router import build_router
 from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import REJECTED, RequestLog
 from sim.results.steps import StepLog
+from sim.results.streams import StreamLog
 from sim.scenario import Loaded
 from sim.traffic import Arrival
 
@@ -47,15 +48,20 @@ class RunRecord:
     prefix_queries: int
     prefix_hits: int
     partial: bool
+    streams: StreamLog | None = None
+    """When each chunk reached its client, where that was asked for."""
 
 
 class Simulation:
     """The fleet of one scenario, ready to run once.
 
-    ``plain``: step by step, without the short cuts that lead to the same tables.
+    ``plain``: step by step, without the short cuts that lead to the same tables. ``streams``: keep when each chunk
+    reached its client.
     """
 
-    def __init__(self, setup: Setup, progress: Progress | None = None, *, plain: bool = False) -> None:
+    def __init__(
+        self, setup: Setup, progress: Progress | None = None, *, plain: bool = False, streams: bool = False
+    ) -> None:
         self.setup = setup
         self.env = Clock()
         self.requests = RequestLog()
@@ -65,8 +71,10 @@ class Simulation:
         self._progress = progress
         self._ended = 0
         self._last_arrival_s = 0.0
+        self.streams = StreamLog() if streams else None
         self.recorders = tuple(
-            ReplicaRecorder(self.requests, self.steps, index) for index in range(setup.deployment.replicas)
+            ReplicaRecorder(self.requests, self.steps, index, self.streams)
+            for index in range(setup.deployment.replicas)
         )
         self.replicas = [
             build_replica(setup.engine(plain=plain), setup.cost, recorder, self.requests, self._finished)
@@ -173,6 +181,7 @@ class Simulation:
             prefix_queries=sum(engine.prefix_queries for engine in engines),
             prefix_hits=sum(engine.prefix_hits for engine in engines),
             partial=partial,
+            streams=self.streams,
         )
 
 
@@ -195,6 +204,12 @@ def _interruptible() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def simulate(loaded: Loaded, progress: Progress | None = None, *, plain: bool = False) -> RunRecord:
-    """Run a scenario. Raises ScenarioError or DoesNotFit before anything is simulated."""
-    return Simulation(assemble(loaded), progress, plain=plain).run()
+def simulate(
+    loaded: Loaded, progress: Progress | None = None, *, plain: bool = False, streams: bool = False
+) -> RunRecord:
+    """Run a scenario; arguments are those of ``Simulation``.
+
+    Raises ScenarioError or DoesNotFit before anything is simulated.
+    """
+    streams = streams or loaded.spec.metrics != "vllm"
+    return Simulation(assemble(loaded), progress, plain=plain, streams=streams).run()

@@ -95,10 +95,6 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
     "traffic.sessions": (f"multi-turn traffic {NOT_YET}", "use traffic.shared_prefix for prompts that begin alike"),
     "traffic.classes": (f"traffic of several classes {NOT_YET}", "use traffic.priorities, or one scenario per class"),
     "traffic.client": (f"a client's network and tokenisation {NOT_YET}", "leave it out"),
-    "metrics": (
-        f"a choice of metric definitions {NOT_YET}",
-        "leave it out: figures are defined as vllm bench serve does",
-    ),
 }
 """Keys the design names that cannot be had yet: the problem, and what to do instead."""
 

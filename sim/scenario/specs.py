@@ -270,5 +270,7 @@ class Scenario(Spec):
     slo: SloSpec = SloSpec()
     cost: Cost = RooflineCost()
     measure: MeasureSpec = MeasureSpec()
+    metrics: Literal["vllm", "sglang", "guidellm", "aiperf", "genai-perf", "inference-perf", "llmperf"] = "vllm"
+    """Whose definitions of TTFT, TPOT, ITL and E2E the summary follows; tables keep vLLM's."""
     seed: Annotated[int, Field(ge=0, lt=2**63), WHOLE] = 0
     """Of all random streams; the same scenario and seed give the same tables."""
