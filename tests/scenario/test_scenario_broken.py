@@ -119,7 +119,7 @@ CASES = {
         ("seed: 1", "~: 1\ntrue: 1\n5: 1"),
         "\n".join(
             f"w.yaml:{line}: {key}: unknown key\n"
-            "  cure: known here: model, hardware, engine, deployment, traffic, slo, cost, measure, seed"
+            "  cure: known here: model, hardware, engine, deployment, traffic, slo, cost, measure, metrics, seed"
             for line, key in ((9, "~"), (10, "true"), (11, "5"))
         ),
     ),
