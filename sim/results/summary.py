@@ -168,13 +168,13 @@ def _bound(run: RunRecord) -> dict[str, float]:
 
 
 def _verdict(run: RunRecord, columns: dict[str, np.ndarray]) -> Verdict:
-    arrivals = run.setup.loaded.spec.traffic.arrivals
     served = int((columns["status"] == COMPLETED).sum())
     if not len(columns["status"]):
         return Verdict("stable", "the warm-up left no request to measure")
     if not served and not run.partial:
         return Verdict("overloaded", f"none of {len(columns['status']):,} requests was served")
-    if arrivals.process == "burst":
+    traffic = run.setup.traffic()
+    if traffic.at_once:
         return Verdict("stable", "a burst: all is sent at once, so latencies depend on how many requests there are")
     due_s = columns["received_s"] - columns["client_wait_s"]
-    return judge(due_s, columns["scheduled_s"], open_loop=arrivals.process != "closed")
+    return judge(due_s, columns["scheduled_s"], open_loop=traffic.closed_concurrency is None)

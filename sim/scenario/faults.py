@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sim.errors import Problem, ScenarioError
 from sim.scenario import specs
 from sim.scenario.lognormal import lognormal_sigma
+from sim.scenario.protocol_faults import protocol_faults
 
 SMALLEST_CV, LARGEST_CV = 1e-4, 1e3
 LEAST_RATE_PER_S = 1e-6
@@ -26,6 +27,7 @@ def check(spec: specs.TrafficSpec) -> None:
 def faults(spec: specs.TrafficSpec) -> Iterator[Fault]:
     """Everything wrong in a traffic spec, in the order of its keys."""
     yield from _arrivals(spec)
+    yield from protocol_faults(spec)
     yield from _lengths(spec)
     yield from _priorities(spec)
 
@@ -34,14 +36,18 @@ def _arrivals(spec: specs.TrafficSpec) -> Iterator[Fault]:
     arrivals = spec.arrivals
     if isinstance(arrivals, specs.Gamma):
         yield from _gamma(arrivals)
-    if isinstance(arrivals, specs.Trace):
-        if not LEAST_SCALE <= arrivals.time_scale <= 1 / LEAST_SCALE:
-            cure = f"give a factor from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}"
-            yield "arrivals.time_scale", f"time_scale={arrivals.time_scale:g} is out of range", cure
-    elif not isinstance(arrivals, specs.Burst | specs.Closed) and arrivals.rate < LEAST_RATE_PER_S:
-        cure = f"give at least {LEAST_RATE_PER_S:g} per second"
-        yield "arrivals.rate", f"rate={arrivals.rate:g} is out of range", cure
-    if isinstance(arrivals, specs.Trace) or spec.requests is not None:
+    if isinstance(arrivals, specs.Trace) and not LEAST_SCALE <= arrivals.time_scale <= 1 / LEAST_SCALE:
+        cure = f"give a factor from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}"
+        yield "arrivals.time_scale", f"time_scale={arrivals.time_scale:g} is out of range", cure
+    for name in ("rate", "ramp_up_start_rate", "ramp_up_end_rate"):
+        rate = getattr(arrivals, name, None)
+        if rate is not None and rate < LEAST_RATE_PER_S:
+            cure = f"give at least {LEAST_RATE_PER_S:g} per second"
+            yield f"arrivals.{name}", f"{name}={rate:g} is out of range", cure
+    ends_itself = isinstance(arrivals, specs.Trace) or (
+        isinstance(arrivals, specs.InferencePerf) and arrivals.duration is not None
+    )
+    if ends_itself or spec.requests is not None or isinstance(arrivals, specs.VllmBench):
         return
     if isinstance(arrivals, specs.Burst):
         yield "requests", "a burst has no size", "add requests: 1000"

@@ -8,6 +8,17 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from sim.scenario.arrival_specs import Arrivals, Burst, Closed, Constant, Gamma, Poisson, Trace
 from sim.scenario.length_specs import Empirical, Fixed, Lengths, LogNormal, Normal, Uniform
+from sim.scenario.protocol_specs import (
+    Aiperf,
+    Guidellm,
+    InferencePerf,
+    Llmperf,
+    Protocol,
+    SglangBench,
+    SglangRandom,
+    VllmBench,
+    VllmRandom,
+)
 from sim.scenario.quantities import (
     REAL,
     WHOLE,
@@ -30,6 +41,7 @@ __all__ = [
     "MOST_REQUESTS",
     "MOST_TOKENS",
     "AbstractModel",
+    "Aiperf",
     "Arrivals",
     "Burst",
     "Closed",
@@ -40,11 +52,14 @@ __all__ = [
     "EngineSpec",
     "Fixed",
     "Gamma",
+    "Guidellm",
     "HardwareChoice",
     "HardwareOverride",
+    "InferencePerf",
     "KvDType",
     "Lengths",
     "LinearCost",
+    "Llmperf",
     "LogNormal",
     "MeasureSpec",
     "ModelChoice",
@@ -52,8 +67,11 @@ __all__ = [
     "PeakDType",
     "Poisson",
     "Policy",
+    "Protocol",
     "RooflineCost",
     "Scenario",
+    "SglangBench",
+    "SglangRandom",
     "SharedPrefix",
     "SloSpec",
     "Spec",
@@ -61,6 +79,8 @@ __all__ = [
     "Trace",
     "TrafficSpec",
     "Uniform",
+    "VllmBench",
+    "VllmRandom",
     "WeightDType",
 ]
 

@@ -94,7 +94,7 @@ CASES = {
     ),
     "no process": (
         ("process: poisson, rate: 8", "concurrency: 8"),
-        "w.yaml:5: traffic.arrivals: says no process\n  cure: add process: closed",
+        "w.yaml:5: traffic.arrivals: says no process\n  cure: add process: one of closed, aiperf, llmperf",
     ),
     "no distribution": (
         ("prompt_tokens: 512", "prompt_tokens: {mean: 512, p99: 4000}"),
