@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from sim.scenario.arrival_specs import Arrivals, Burst, Closed, Constant, Gamma, Poisson, Trace
+from sim.scenario.delay_specs import Delays, ExponentialDelay, FixedDelay, LogNormalDelay, UniformDelay
 from sim.scenario.length_specs import Empirical, Fixed, Lengths, LogNormal, Normal, Uniform
 from sim.scenario.quantities import (
     REAL,
@@ -22,9 +23,11 @@ from sim.scenario.quantities import (
     Seconds,
     Version,
     Warmup,
+    Weights,
 )
+from sim.scenario.session_specs import Cancellation, Client, FanOut, SessionsSpec, ToolCalls
 from sim.scenario.spec import MOST_REQUESTS, MOST_TOKENS, Concurrency, Positive, Spec, Tokens
-from sim.scenario.traffic_specs import SharedPrefix, TrafficSpec
+from sim.scenario.traffic_specs import SharedPrefix, TrafficSpec, ZipfPopularity
 
 __all__ = [
     "MOST_REQUESTS",
@@ -32,13 +35,19 @@ __all__ = [
     "AbstractModel",
     "Arrivals",
     "Burst",
+    "Cancellation",
+    "Client",
     "Closed",
     "Constant",
     "Cost",
+    "Delays",
     "DeploymentSpec",
     "Empirical",
     "EngineSpec",
+    "ExponentialDelay",
+    "FanOut",
     "Fixed",
+    "FixedDelay",
     "Gamma",
     "HardwareChoice",
     "HardwareOverride",
@@ -46,6 +55,7 @@ __all__ = [
     "Lengths",
     "LinearCost",
     "LogNormal",
+    "LogNormalDelay",
     "MeasureSpec",
     "ModelChoice",
     "Normal",
@@ -54,14 +64,18 @@ __all__ = [
     "Policy",
     "RooflineCost",
     "Scenario",
+    "SessionsSpec",
     "SharedPrefix",
     "SloSpec",
     "Spec",
     "SpeculativeSpec",
+    "ToolCalls",
     "Trace",
     "TrafficSpec",
     "Uniform",
+    "UniformDelay",
     "WeightDType",
+    "ZipfPopularity",
 ]
 
 One = Annotated[Literal[1], WHOLE]
@@ -187,8 +201,13 @@ class DeploymentSpec(Spec):
     pipeline_parallel: One = 1
     data_parallel: One = 1
     expert_parallel: One = 1
-    router: Literal["round-robin", "random", "least-outstanding", "power-of-two"] = "round-robin"
-    """How requests are spread over replicas."""
+    router: Literal["round-robin", "random", "least-outstanding", "power-of-two", "session", "prefix", "weighted"] = (
+        "round-robin"
+    )
+    """How requests are spread over replicas: session keeps one on its replica, prefix looks for the longest cached
+    beginning of the prompt."""
+    weights: Weights | None = None
+    """Of each replica, for the weighted router: their shares of the requests."""
 
 
 class SloSpec(Spec):
