@@ -94,7 +94,7 @@ class ReplicaRecorder:
         """``completed``, of a step that gave a token to all that streams, and the first one to whole prompts."""
         _, planned_s, end_s, prefill, decodes, attended, compute_s, memory_s, communication_s, launch_s = step
         duration_s, count, gap_s = end_s - planned_s, len(self.streaming), 0.0
-        if prompts:
+        if prefill:
             self._mixed_s += duration_s
             requests = self._requests
             for request in prompts:
