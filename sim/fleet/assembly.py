@@ -23,6 +23,7 @@ from sim.scenario import Loaded
 from sim.scenario.specs import AbstractModel, DeploymentSpec, EngineSpec, HardwareOverride
 from sim.scenario.specs import LinearCost as LinearSpec
 from sim.traffic import Traffic, open_traffic
+from sim.traffic.patience import GiveUp, patience
 from sim.work import CostModel
 
 UNBOUNDED_TOKENS = 10_000_000
@@ -80,6 +81,10 @@ class Setup:
     def traffic(self) -> Traffic:
         """The load, from its start."""
         return open_traffic(self.loaded.spec.traffic, self.loaded.base_dir, self.loaded.spec.seed)
+
+    def patience(self) -> Iterator[GiveUp] | None:
+        """When clients give up their requests, in the order of sending; None: they never do."""
+        return patience(self.loaded.spec.traffic, self.loaded.spec.seed)
 
     def generator(self, stream: str) -> np.random.Generator:
         """The random stream of that name: independent of every other, the same for the same seed."""

@@ -19,3 +19,7 @@ class FrontEnd:
         """A request arrives from the network at ``sent_s``, not before any other."""
         self._free_s = free_s = (max(self._free_s, sent_s)) + self._serial_s
         self._replica.receive(request, free_s + self._latency_s)
+
+    def cancel(self, request: Request, now_s: float) -> None:
+        """Its client gives up a request that was submitted here."""
+        self._replica.cancel(request, now_s)

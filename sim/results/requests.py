@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAN = float("nan")
-STATUSES = ("submitted", "completed", "rejected", "unfinished")
-SUBMITTED, COMPLETED, REJECTED, UNFINISHED = range(4)
+STATUSES = ("submitted", "completed", "rejected", "unfinished", "failed", "cancelled")
+SUBMITTED, COMPLETED, REJECTED, UNFINISHED, FAILED, CANCELLED = range(6)
+"""failed: its client timed out; cancelled: its user did not want it any more. Both keep the tokens they got."""
 
 _TIMES = ("arrival_s", "client_wait_s", "received_s", "scheduled_s", "first_token_s", "finish_s")
 _PARTS = ("prefill_s", "decode_s", "decode_interference_s", "decode_stall_s", "itl_max_s")
@@ -35,9 +36,12 @@ class RequestLog:
     Times are seconds of simulated time, NaN until they happen. The parts split a request's life: see ``frame``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, in_sessions: bool = False) -> None:
+        """``in_sessions``: requests belong to sessions; else each is one of its own."""
         self._count = 0
         self._room = 0
+        self._columns = {**_NOTHING, "session_id": 0} if in_sessions else _NOTHING
+        self.session_id = array("q")
         self.arrival_s = array("d")
         self.client_wait_s = array("d")
         self.received_s = array("d")
@@ -60,7 +64,14 @@ class RequestLog:
     def __len__(self) -> int:
         return self._count
 
-    def submit(self, arrival_s: float, prompt_tokens: int, priority: int, client_wait_s: float = 0.0) -> int:
+    def submit(
+        self,
+        arrival_s: float,
+        prompt_tokens: int,
+        priority: int,
+        client_wait_s: float = 0.0,
+        session_id: int | None = None,
+    ) -> int:
         """A client sends a request, ``client_wait_s`` after it was due; returns its request_id."""
         row = self._count
         if row == self._room:
@@ -72,6 +83,8 @@ class RequestLog:
             self.priority[row] = priority
         if client_wait_s:
             self.client_wait_s[row] = client_wait_s
+        if session_id is not None:
+            self.session_id[row] = session_id
         return row
 
     def close(self) -> None:
@@ -81,14 +94,14 @@ class RequestLog:
 
     def _grow(self) -> None:
         """Room for more rows: nothing has happened to them yet."""
-        for name, nothing in _NOTHING.items():
+        for name, nothing in self._columns.items():
             column = getattr(self, name)
             column.extend(array(column.typecode, [nothing]) * _GROWTH_ROWS)
         self._room += _GROWTH_ROWS
 
     def columns(self) -> dict[str, np.ndarray]:
         """The raw columns as arrays: views, and while one of them lives the log cannot grow."""
-        return {name: np.asarray(getattr(self, name))[: self._count] for name in _NOTHING}
+        return {name: np.asarray(getattr(self, name))[: self._count] for name in self._columns}
 
 
 Columns = dict[str, np.ndarray]
@@ -101,7 +114,7 @@ def _unless_one_token(raw: Columns, values: np.ndarray) -> np.ndarray:
 _DERIVED: dict[str, Callable[[Columns], np.ndarray]] = {
     "request_id": lambda raw: np.arange(len(raw["arrival_s"])),
     "class": lambda raw: np.full(len(raw["arrival_s"]), "default", dtype=object),
-    "session_id": lambda raw: np.arange(len(raw["arrival_s"])),
+    "session_id": lambda raw: raw["session_id"] if "session_id" in raw else np.arange(len(raw["arrival_s"])),
     "ttft_s": lambda raw: raw["first_token_s"] - raw["arrival_s"],
     "tpot_s": lambda raw: (raw["finish_s"] - raw["first_token_s"]) / _unless_one_token(raw, raw["output_tokens"] - 1),
     "itl_max_s": lambda raw: _unless_one_token(raw, raw["itl_max_s"]),
@@ -123,7 +136,7 @@ REQUEST_COLUMNS = (
 def derive(raw: Columns, names: Iterable[str] = REQUEST_COLUMNS, rows: slice | np.ndarray = slice(None)) -> Columns:
     """The request table's columns, or some of them, with the latencies at their definition's home; ``status`` as code.
 
-    Every request is a session of its own, of the class ``default``.
+    Every request is of the class ``default``, and without ``traffic.sessions`` a session of its own.
 
     ``client_wait_s``: how long it waited for a free client before it was sent; in no latency below.
     ``ttft_s``: first token - the client's send. ``tpot_s``: (e2e - ttft) / (output tokens - 1), NaN for one token.

@@ -28,6 +28,7 @@ from sim.results.verdict import Verdict, judge
 if TYPE_CHECKING:
     from sim.fleet import RunRecord
     from sim.fleet.assembly import Setup
+    from sim.fleet.session_clients import SessionTally
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
 TIMES = ("arrival_s", "client_wait_s", "received_s", "scheduled_s", "finish_s")
@@ -46,7 +47,8 @@ def summarise(run: RunRecord) -> dict[str, Any]:
     """Everything a script may want of a run, as plain JSON types; null where a figure is undefined.
 
     Latencies, throughput, attainment and the counts of requests are of the measured ones; ``steps``, ``preemptions``,
-    ``kv``, ``speculative``, ``bound``, ``rejections`` and ``requests.truncated`` are of the whole run.
+    ``kv``, ``speculative``, ``bound``, ``rejections``, ``sessions`` and ``requests.truncated`` are of the whole run.
+    ``requests.failed`` are those whose clients gave up; ``cancelled`` says how many of them by their user's will.
     """
     setup, spec = run.setup, run.setup.loaded.spec
     everyone = run.requests.columns()
@@ -66,6 +68,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
             "seed": spec.seed,
             "partial": run.partial,
             "requests": {**_counts(columns), "truncated": run.truncated},
+            "sessions": _sessions(run.sessions),
             "rejections": run.rejections,
             "duration_s": window_s,
             "measured_window_s": window,
@@ -115,7 +118,17 @@ def _settings(setup: Setup) -> dict[str, Any]:
 def _counts(columns: dict[str, np.ndarray]) -> dict[str, int]:
     status = columns["status"]
     ended = np.bincount(status, minlength=len(STATUSES))[1:].tolist()
-    return {"submitted": len(status), **dict(zip(STATUSES[1:], ended, strict=True)), "failed": 0}
+    counts = dict(zip(STATUSES[1:], ended, strict=True))
+    return {"submitted": len(status), **counts, "failed": counts["failed"] + counts["cancelled"]}
+
+
+def _sessions(tally: SessionTally | None) -> dict[str, Any] | None:
+    """Of the whole run; None where requests stand alone."""
+    if tally is None:
+        return None
+    counts = ("started", "completed", "cut", "unsent_requests")
+    duration_s = distribution(np.array(tally.duration_s))
+    return {**{name: getattr(tally, name) for name in counts}, "duration_s": duration_s}
 
 
 def _offered(columns: dict[str, np.ndarray]) -> float | None:

@@ -74,6 +74,7 @@ NEGATED = {
 
 _LORA = (f"LoRA {NOT_YET}", "leave it out: adapters cost neither time nor memory here")
 _DISAGGREGATION = (f"disaggregated serving {NOT_YET}", "use deployment.replicas: each does prefill and decode")
+_CLIENT = (f"a client's network and tokenisation {NOT_YET}", "leave it out")
 _EXPERTS = (f"expert parallelism {NOT_YET}", "leave it out: experts are split by tensor_parallel")
 
 REFUSED_KEYS: dict[str, tuple[str, str]] = {
@@ -92,9 +93,9 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
     "deployment.enable_expert_parallel": _EXPERTS,
     "deployment.prefill": _DISAGGREGATION,
     "deployment.decode": _DISAGGREGATION,
-    "traffic.sessions": (f"multi-turn traffic {NOT_YET}", "use traffic.shared_prefix for prompts that begin alike"),
     "traffic.classes": (f"traffic of several classes {NOT_YET}", "use traffic.priorities, or one scenario per class"),
-    "traffic.client": (f"a client's network and tokenisation {NOT_YET}", "leave it out"),
+    "traffic.client.network": _CLIENT,
+    "traffic.client.tokenise": _CLIENT,
 }
 """Keys the design names that cannot be had yet: the problem, and what to do instead."""
 
@@ -109,11 +110,6 @@ _FORMATS = (
     "llmservingsim",
 )
 REFUSED_VALUES: dict[str, tuple[tuple[str, ...], str, str]] = {
-    "deployment.router": (
-        ("session", "prefix", "weighted"),
-        f"this router {NOT_YET}",
-        "use round-robin, random, least-outstanding or power-of-two",
-    ),
     "traffic.arrivals.process": (
         ("ramp", "diurnal"),
         f"this process {NOT_YET}",

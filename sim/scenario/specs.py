@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from sim.scenario.arrival_specs import Arrivals, Burst, Closed, Constant, Gamma, Poisson, Trace
+from sim.scenario.delay_specs import Delays, ExponentialDelay, FixedDelay, LogNormalDelay, UniformDelay
 from sim.scenario.length_specs import Empirical, Fixed, Lengths, LogNormal, Normal, Uniform
 from sim.scenario.protocol_specs import (
     Aiperf,
@@ -33,9 +34,11 @@ from sim.scenario.quantities import (
     Seconds,
     Version,
     Warmup,
+    Weights,
 )
+from sim.scenario.session_specs import Cancellation, Client, FanOut, SessionsSpec, ToolCalls
 from sim.scenario.spec import MOST_REQUESTS, MOST_TOKENS, Concurrency, Positive, Spec, Tokens
-from sim.scenario.traffic_specs import SharedPrefix, TrafficSpec
+from sim.scenario.traffic_specs import SharedPrefix, TrafficSpec, ZipfPopularity
 
 __all__ = [
     "MOST_REQUESTS",
@@ -44,13 +47,19 @@ __all__ = [
     "Aiperf",
     "Arrivals",
     "Burst",
+    "Cancellation",
+    "Client",
     "Closed",
     "Constant",
     "Cost",
+    "Delays",
     "DeploymentSpec",
     "Empirical",
     "EngineSpec",
+    "ExponentialDelay",
+    "FanOut",
     "Fixed",
+    "FixedDelay",
     "Gamma",
     "Guidellm",
     "HardwareChoice",
@@ -61,6 +70,7 @@ __all__ = [
     "LinearCost",
     "Llmperf",
     "LogNormal",
+    "LogNormalDelay",
     "MeasureSpec",
     "ModelChoice",
     "Normal",
@@ -70,18 +80,22 @@ __all__ = [
     "Protocol",
     "RooflineCost",
     "Scenario",
+    "SessionsSpec",
     "SglangBench",
     "SglangRandom",
     "SharedPrefix",
     "SloSpec",
     "Spec",
     "SpeculativeSpec",
+    "ToolCalls",
     "Trace",
     "TrafficSpec",
     "Uniform",
+    "UniformDelay",
     "VllmBench",
     "VllmRandom",
     "WeightDType",
+    "ZipfPopularity",
 ]
 
 One = Annotated[Literal[1], WHOLE]
@@ -207,8 +221,13 @@ class DeploymentSpec(Spec):
     pipeline_parallel: One = 1
     data_parallel: One = 1
     expert_parallel: One = 1
-    router: Literal["round-robin", "random", "least-outstanding", "power-of-two"] = "round-robin"
-    """How requests are spread over replicas."""
+    router: Literal["round-robin", "random", "least-outstanding", "power-of-two", "session", "prefix", "weighted"] = (
+        "round-robin"
+    )
+    """How requests are spread over replicas: session keeps one on its replica, prefix looks for the longest cached
+    beginning of the prompt."""
+    weights: Weights | None = None
+    """Of each replica, for the weighted router: their shares of the requests."""
 
 
 class SloSpec(Spec):
