@@ -130,7 +130,10 @@ class Terms:
         return term
 
     def _experts(self, ffn: MoeFfn, weights: WeightFormat, count: int) -> Term:
-        """Of the busiest share, which sets the time: it gets ``load`` times its even part of the tokens."""
+        """Of the busiest share, which sets the time: it gets ``load`` times its even part of the tokens.
+
+        It reads as many distinct experts as the others: skewed routing sends the tokens to fewer of them.
+        """
         peak, dtype = self._device.peak(weights.experts)
         curve, bandwidth = self._device.moe(weights.experts), self._device.bandwidth
         shares, split = self._parallel.expert, self._parallel.expert_tensor
@@ -142,7 +145,7 @@ class Terms:
         ideal, elementwise_bandwidth = self._device.ideal, self._device.elementwise_bandwidth
 
         def term(tokens: int) -> Operator:
-            distinct = held * distinct_experts(ffn.experts, ffn.experts_per_token, tokens * curve.skew * load)
+            distinct = held * distinct_experts(ffn.experts, ffn.experts_per_token, tokens * curve.skew)
             routed = tokens * routed_share
             read_bytes, moved_bytes = distinct * expert_bytes, routed * width * ACTIVATION_BYTES
             hbm_bytes = read_bytes + moved_bytes
