@@ -14,6 +14,7 @@ from sim.engine.protocol import Engine
 from sim.errors import DoesNotFit, Problem, RidgelineError, ScenarioError, TraceError, UnsupportedModel
 from sim.fleet.assumptions import Assumption, assumptions, mean_request_tokens
 from sim.fleet.effects import impossible_budgets, unfit_for_engine, without_effect
+from sim.fleet.links import link_assumptions
 from sim.fleet.speculation import draft_of, speculation_assumptions, speculative_cost
 from sim.hardware import HardwareProfile, load_profile, with_overrides
 from sim.models import ModelSpec, abstract_model, load_model, with_weight_dtype
@@ -99,7 +100,8 @@ def assemble(loaded: Loaded) -> Setup:
     with _placed(loaded, "engine.version"):
         rules = rules_for(spec.engine.name, spec.engine.version)
     parallel = spec.deployment.parallel
-    _refuse([*_illegal(loaded, model, parallel), *_refuse_unbuilt(loaded)])
+    _refuse(_illegal(loaded, model, parallel))
+    _refuse(_refuse_unbuilt(loaded))
     _refuse(unfit_for_engine(loaded, rules))
     with _placed(loaded, "engine"):
         resolved = settings_for(
@@ -108,7 +110,7 @@ def assemble(loaded: Loaded) -> Setup:
             memory_bytes=hardware.memory_bytes,
             device_name=hardware.name,
             max_model_len=model.max_positions or UNBOUNDED_TOKENS,
-            tensor_parallel=parallel.tensor,
+            tensor_parallel=parallel.tensor * parallel.data,
             seed=spec.seed,
         )
     with _placed(loaded, _drafter(spec.engine)):
@@ -134,9 +136,16 @@ def assemble(loaded: Loaded) -> Setup:
         cost=cost,
         assumed=(
             *assumptions(loaded, model, hardware, rules, resolved, settings, capacity, fitted=fitted),
+            *_link_assumptions(loaded, model, hardware),
             *speculation_assumptions(loaded, model, draft, rules),
         ),
     )
+
+
+def _link_assumptions(loaded: Loaded, model: ModelSpec, hardware: HardwareProfile) -> Iterator[Assumption]:
+    cost = loaded.spec.cost
+    if cost.model == "roofline" and cost.efficiency == "calibrated":
+        yield from link_assumptions(model, hardware, loaded.spec.deployment.parallel)
 
 
 def _drafter(engine: EngineSpec) -> str:
@@ -153,6 +162,10 @@ def _illegal(loaded: Loaded, model: ModelSpec, parallel: Parallelism) -> list[Pr
             check(model, parallel)
         except UnsupportedModel as error:
             problems.append(loaded.problem(f"deployment.{key}", error.problem, error.cure))
+    if loaded.spec.engine.speculative is not None and parallel.pipeline * parallel.data > 1:
+        problem = "speculation under pipeline or data parallelism is not built yet"
+        cure = "leave it out, or use deployment.tensor_parallel and expert_parallel alone"
+        problems.append(loaded.problem("engine.speculative", problem, cure))
     return problems
 
 
