@@ -37,6 +37,10 @@ class BaseEngine(ABC):
     def longest_request_tokens(self) -> int | None:
         """Prompt + output tokens of the largest request that can ever run to its end; None: no limit."""
 
+    def cached_tokens(self, request: Request) -> int:  # noqa: ARG002
+        """Nothing, unless a subclass has a prefix cache."""
+        return 0
+
     @abstractmethod
     def schedule(self) -> Plan:
         """Decide the next step."""

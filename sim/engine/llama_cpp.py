@@ -74,6 +74,11 @@ class LlamaCpp(QueueEngine):
         self._cap(request, self.slot_tokens)
         super().add(request)
 
+    def cached_tokens(self, request: Request) -> int:
+        """In the slot it would get; none of its own while all are taken."""
+        free = self._caching and any(slot.request is None for slot in self.slots)
+        return self._slot_for(request).common_tokens(request) if free else 0
+
     def schedule(self) -> Plan:
         """Generating slots first, then prompts, both in the order of the slots."""
         step = Step(self.settings.max_batched_tokens)

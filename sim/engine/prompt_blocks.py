@@ -124,6 +124,9 @@ class PromptBlockEngine(QueueEngine):
     def kv_blocks_used(self) -> int:
         return self.blocks.pool.used
 
+    def cached_tokens(self, request: Request) -> int:
+        return len(self.blocks.hit(request)) * self.settings.block_tokens
+
     def complete(self, plan: Plan) -> Outcome:
         for request, _ in plan.scheduled:
             if request.status is Status.RUNNING:

@@ -121,6 +121,10 @@ class Engine(Protocol):
         """Blocks held by requests (cached but unreferenced ones are free)."""
         ...
 
+    def cached_tokens(self, request: Request) -> int:
+        """Of a request that has not arrived, the tokens it would find cached if it were admitted now."""
+        ...
+
     def longest_request_tokens(self) -> int | None:
         """Prompt + output tokens of the largest request that can ever run to its end; None: no limit."""
         ...

@@ -111,6 +111,10 @@ class SteadyBatch:
                 ended.append(request)
         return ended
 
+    def known_tokens(self, request: Request, completed: int) -> int:
+        """What is known of a member when so many steps are completed, that which it joined in among them."""
+        return request.computed_tokens + 1 + min(completed, request.ends_at) - request.joined_at
+
     def clear(self) -> None:
         """Everyone was settled."""
         self._leaving.clear()
@@ -136,12 +140,12 @@ class SteadyBatch:
     def settle(self, request: Request) -> None:
         """Take a member out, and write down the tokens it has."""
         joined, tokens, completed = request.joined_at, request.computed_tokens, self.completed
+        known = self.known_tokens(request, completed)
         if request.counted:
             self._take_out(request)
         if completed >= joined:
             self.streaming -= 1
         request.computed_tokens = computed = tokens + min(self.scheduled, request.leaves_at) - joined
-        known = tokens + 1 + min(completed, request.ends_at) - joined
         if known > request.known_tokens:
             request.known_tokens = known
         request.placeholders = computed + 1 - request.known_tokens

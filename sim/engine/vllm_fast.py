@@ -50,6 +50,8 @@ class FastVllmV1(VllmV1):
         """Those of ``_in_flight`` that were made without a plan, and got one when the plain scheduler took over."""
         self._answers_recur = False
         """Some prompt holds an answer, so that blocks which answers fill must be registered as they do."""
+        self._completed_at_plan = 0
+        """Steps that were completed when the last one was scheduled."""
 
     def add(self, request: Request) -> None:
         """A request arrives."""
@@ -74,6 +76,7 @@ class FastVllmV1(VllmV1):
         members, context_tokens = steady.count, steady.context_tokens(number)
         windows = steady.window_tokens(number) if self._windows else ()
         steady.scheduled = number
+        self._completed_at_plan = steady.completed
         prompts, chunks = [], []
         for request, tokens in step.scheduled:
             chunks.append(new(PrefillChunk, (tokens, request.computed_tokens)))
@@ -183,6 +186,7 @@ class FastVllmV1(VllmV1):
         """The plan is final: what sampled is steady from the next step on."""
         steady = self.steady
         steady.scheduled = plan.number
+        self._completed_at_plan = steady.completed
         if plan.scheduled:
             self._in_flight[plan.number] = plan
         for request in plan.sampled:
@@ -261,6 +265,7 @@ class FastVllmV1(VllmV1):
         self.cache.pool.take_count(blocks)
         self.steady.scheduled += scheduled
         self.steady.completed += completed
+        self._completed_at_plan = self.steady.completed
 
     def complete_steady(self) -> tuple[list[Request], list[Request]] | None:
         """Complete the oldest step in flight, made by ``decoded`` or as ``Prompts``: first tokens, and what ended.
@@ -309,10 +314,15 @@ class FastVllmV1(VllmV1):
         self.steady.clear()
 
     def abort(self, request: Request) -> None:
-        """A client gave up."""
+        """A client gave up. What its last step could tell of its tokens is cached, as far as that step computes."""
         if request.serial:
+            known = request.known_tokens
+            if self.steady.scheduled <= request.leaves_at:
+                known = max(known, self.steady.known_tokens(request, self._completed_at_plan))
             self.steady.settle(request)
             self.cache.settle(request)
+            if self._caching:
+                self.cache.register(request, min(known, request.computed_tokens))
         super().abort(request)
         self._rest = [left for left in self._rest if left is not request]
 

@@ -74,6 +74,9 @@ class VllmV1(QueueEngine):
         if self._speculation is not None:
             request.most_computed_tokens = self.settings.max_model_len - 1
 
+    def cached_tokens(self, request: Request) -> int:
+        return self.cache.hit(request).tokens
+
     def schedule(self) -> Plan:
         """Decide the next step."""
         step = Step(self.settings.max_batched_tokens, self._threshold())

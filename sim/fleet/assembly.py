@@ -26,6 +26,8 @@ from sim.scenario import Loaded
 from sim.scenario.specs import AbstractModel, DeploymentSpec, EngineSpec, HardwareOverride
 from sim.scenario.specs import LinearCost as LinearSpec
 from sim.traffic import Traffic, open_traffic
+from sim.traffic.patience import GiveUp, patience
+from sim.traffic.stages import Stages, stages
 from sim.work import CostModel
 
 UNBOUNDED_TOKENS = 10_000_000
@@ -84,6 +86,14 @@ class Setup:
         """The load, from its start."""
         return open_traffic(self.loaded.spec.traffic, self.loaded.base_dir, self.loaded.spec.seed)
 
+    def stages(self) -> Stages | None:
+        """What lies between clients and server, from its start; None: nothing."""
+        return stages(self.loaded.spec.traffic, self.loaded.spec.seed)
+
+    def patience(self) -> Iterator[GiveUp] | None:
+        """When clients give up their requests, in the order of sending; None: they never do."""
+        return patience(self.loaded.spec.traffic, self.loaded.spec.seed)
+
     def generator(self, stream: str) -> np.random.Generator:
         """The random stream of that name: independent of every other, the same for the same seed."""
         return np.random.default_rng([self.loaded.spec.seed, *stream.encode()])
@@ -98,7 +108,7 @@ def assemble(loaded: Loaded) -> Setup:
     with _placed(loaded, "model"):
         model = _model(loaded)
     with _placed(loaded, "engine.version"):
-        rules = rules_for(spec.engine.name, spec.engine.version)
+        rules = _on_host(rules_for(spec.engine.name, spec.engine.version), hardware)
     parallel = spec.deployment.parallel
     _refuse(_illegal(loaded, model, parallel))
     _refuse(_refuse_unbuilt(loaded))
@@ -146,6 +156,12 @@ def _link_assumptions(loaded: Loaded, model: ModelSpec, hardware: HardwareProfil
     cost = loaded.spec.cost
     if cost.model == "roofline" and cost.efficiency == "calibrated":
         yield from link_assumptions(model, hardware, loaded.spec.deployment.parallel)
+
+
+def _on_host(rules: EngineRules, hardware: HardwareProfile) -> EngineRules:
+    """The engine's rules with the overheads that were fitted on this host, where there are any."""
+    fitted = hardware.host.overheads.get(rules.engine)
+    return rules if fitted is None else replace(rules, host=fitted)
 
 
 def _drafter(engine: EngineSpec) -> str:

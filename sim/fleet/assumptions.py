@@ -29,10 +29,11 @@ class Assumption(NamedTuple):
 
 def mean_request_tokens(loaded: Loaded) -> int:
     """Mean prompt + output of the first requests: what hybrid caches state their capacity for."""
-    first = list(islice(open_traffic(loaded.spec.traffic, loaded.base_dir, loaded.spec.seed), SAMPLE_REQUESTS))
+    traffic = open_traffic(loaded.spec.traffic, loaded.base_dir, loaded.spec.seed)
+    first = list(islice(traffic.planned_tokens(), SAMPLE_REQUESTS))
     if not first:
         return 1
-    return max(1, round(sum(arrival.prompt_tokens + arrival.output_tokens for arrival in first) / len(first)))
+    return max(1, round(sum(prompt + output for prompt, output in first) / len(first)))
 
 
 def assumptions(

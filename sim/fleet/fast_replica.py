@@ -68,9 +68,9 @@ class FastReplica(Replica):
         engine, recorder, cost, in_flight, inbox = self.engine, self._recorder, self._cost, self._in_flight, self._inbox
         steady, streams, append, replica = engine.steady, recorder.streaming, recorder.append_row, recorder.replica
         blocks_due, block_tokens, depth = engine.blocks_due, engine.steady.block_tokens, engine.steps_in_flight
-        now_s, to_s = self.next_s, inf
+        given_up, now_s, to_s = self._given_up, self.next_s, inf
         while now_s < to_s:
-            if inbox and inbox[0][0] <= now_s:
+            if given_up or (inbox and inbox[0][0] <= now_s):
                 self._take_in(now_s)
             if self._completes:
                 self._complete(in_flight.popleft())

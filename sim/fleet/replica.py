@@ -52,6 +52,10 @@ class Replica:
         self._requests = requests
         self._on_finish = on_finish
         self._inbox: deque[tuple[float, Request]] = deque()
+        self._given_up: list[Request] = []
+        """Requests in the engine whose clients are gone, until the next moment."""
+        self.on_the_way: set[Request] = set()
+        """Requests sent here that the network or the front end still has."""
         self._in_flight: deque[InFlight] = deque()
         self._completes = False
         """The next moment completes the oldest step."""
@@ -60,18 +64,37 @@ class Replica:
     @property
     def outstanding(self) -> int:
         """Requests sent here and not ended, as of the last moment it was advanced to."""
-        return self.engine.unfinished + len(self._inbox)
+        return self.engine.unfinished + len(self._inbox) + len(self.on_the_way)
 
     @property
     def waiting_to_arrive(self) -> int:
         """Requests sent here that it has not lived to see."""
         return len(self._inbox)
 
+    def cached_tokens(self, request: Request) -> int:
+        """Of a prompt, in the engine's prefix cache, as of the last moment it was advanced to."""
+        return self.engine.cached_tokens(request)
+
     def receive(self, request: Request, received_s: float) -> None:
         """A request reaches the scheduler at ``received_s``, not before any other; the next plan made then sees it."""
         self._inbox.append((received_s, request))
         if self.next_s == inf:
             self.next_s = received_s
+
+    def cancel(self, request: Request, now_s: float) -> None:
+        """A client gives up: the engine drops its request at the next moment, before it completes or plans a step.
+
+        What has not reached the scheduler by ``now_s`` never does.
+        """
+        for index, (received_s, waiting) in enumerate(self._inbox):
+            if waiting is request:
+                if received_s > now_s:
+                    del self._inbox[index]
+                    return
+                break
+        self._given_up.append(request)
+        if self.next_s == inf:
+            self.next_s = now_s
 
     def advance(self, to_s: float) -> None:
         """Live through all moments before ``to_s``; no request may arrive before it any more."""
@@ -84,7 +107,7 @@ class Replica:
         ``horizon``: asked once what ended is told, when the next request may arrive at the earliest.
         """
         now_s = self.next_s
-        if self._inbox and self._inbox[0][0] <= now_s:
+        if self._given_up or (self._inbox and self._inbox[0][0] <= now_s):
             self._take_in(now_s)
         if self._completes:
             self._complete(self._in_flight.popleft())
@@ -100,6 +123,10 @@ class Replica:
             time_s, request = inbox.popleft()
             received_s[request.order] = time_s
             self.engine.add(request)
+        for request in self._given_up:
+            self.engine.abort(request)
+            self._recorder.given_up(request)
+        self._given_up.clear()
 
     def _plan(self, now_s: float) -> None:
         """Plan a step and hand it to the device."""

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from types import FrameType
 
 import numpy as np
@@ -21,8 +23,9 @@ from sim.fleet.fast_replica import build_replica
 from sim.fleet.frontend import FrontEnd
 from sim.fleet.pacing import InStep, Lagging, Pace
 from sim.fleet.router import build_router
+from sim.fleet.session_clients import SessionClients, SessionTally
 from sim.results.recorder import ReplicaRecorder
-from sim.results.requests import REJECTED, RequestLog
+from sim.results.requests import CANCELLED, FAILED, REJECTED, SUBMITTED, RequestLog
 from sim.results.steps import StepLog
 from sim.results.streams import StreamLog
 from sim.scenario import Loaded
@@ -48,6 +51,8 @@ class RunRecord:
     prefix_queries: int
     prefix_hits: int
     partial: bool
+    sessions: SessionTally | None
+    """None: every request was a session of its own."""
     streams: StreamLog | None = None
     """When each chunk reached its client, where that was asked for."""
 
@@ -64,14 +69,17 @@ class Simulation:
     ) -> None:
         self.setup = setup
         self.env = Clock()
-        self.requests = RequestLog()
+        traffic = setup.traffic()
+        self._stages = setup.stages()
+        self.requests = RequestLog(in_sessions=traffic.in_sessions, with_return=self._stages is not None)
         self.steps = StepLog()
         self.truncated = 0
         self.rejections: Counter[str] = Counter()
         self._progress = progress
         self._ended = 0
-        self._last_arrival_s = 0.0
         self.streams = StreamLog() if streams else None
+        self._last_event_s = 0.0
+        """Of what clients did: a send, or a request given up."""
         self.recorders = tuple(
             ReplicaRecorder(self.requests, self.steps, index, self.streams)
             for index in range(setup.deployment.replicas)
@@ -84,11 +92,13 @@ class Simulation:
             FrontEnd(replica, latency_s=setup.request_latency_s, serial_s=setup.request_serial_s)
             for replica in self.replicas
         ]
-        self._router = build_router(setup.deployment.router, setup.generator("router"))
+        self._router = build_router(setup.deployment.router, setup.generator("router"), setup.deployment.weights)
         self._longest_tokens = self.replicas[0].engine.longest_request_tokens()
-        traffic = setup.traffic()
-        self._pace: Pace = InStep(self.env) if traffic.limit is not None else Lagging()
-        self._clients = Clients(self.env, traffic, self._send)
+        self._patience = setup.patience()
+        waits = traffic.limit is not None or traffic.in_sessions
+        waits = waits or self._patience is not None or self._stages is not None
+        self._pace: Pace = InStep(self.env) if waits else Lagging()
+        self._clients = (SessionClients if traffic.in_sessions else Clients)(self.env, traffic, self._send)
 
     def run(self) -> RunRecord:
         """Simulate to the end (or, with ``drain: false``, to the end of the load). Ctrl-C ends it as partial.
@@ -108,22 +118,63 @@ class Simulation:
                 self._pace.catch_up(self.replicas, env.now)
         return self._record(bool(interrupted))
 
-    def _send(self, arrival: Arrival, sent_s: float, waited_s: float) -> None:
-        row = self.requests.submit(sent_s, arrival.prompt_tokens, arrival.priority, waited_s)
-        self._last_arrival_s = sent_s
+    def _send(self, arrival: Arrival, sent_s: float, waited_s: float, session_id: int | None) -> None:
+        row = self.requests.submit(sent_s, arrival.prompt_tokens, arrival.priority, waited_s, session_id)
+        self._last_event_s = sent_s
         reason = self._rejection(arrival)
         if reason is not None:
             self.requests.status[row] = REJECTED
             self.rejections[reason] += 1
             self._ended += 1
-            self._clients.release()
+            self._clients.ended(row, 0, completed=False)
             return
+        request = self._request(arrival, row)
         if self._router.looks:
             self._pace.catch_up(self.replicas, sent_s)
-        index = self._router.pick(self.replicas)
+        index = self._router.pick(self.replicas, request, session_id)
         self.requests.replica[row] = index
-        self._front_ends[index].submit(self._request(arrival, row), sent_s)
-        self._pace.sent(self.replicas[index], sent_s)
+        if self._stages is None:
+            self._front_ends[index].submit(request, sent_s)
+            self._pace.sent(self.replicas[index], sent_s)
+        else:
+            trip = self._stages.next(arrival.prompt_tokens)
+            self.requests.return_s[row] = trip.back_s
+            self.replicas[index].on_the_way.add(request)
+            self.env.call_at(sent_s + trip.out_s, partial(self._reach, request, trip.tokenise_s))
+        if self._patience is not None:
+            given = next(self._patience)
+            if given.after_s < inf:
+                status = CANCELLED if given.cancelled else FAILED
+                self.env.call_at(sent_s + given.after_s, partial(self._give_up, request, status))
+
+    def _reach(self, request: Request, tokenise_s: float) -> None:
+        """A request is at the server: it is tokenised, and then the engine's, even if its client has left meanwhile."""
+        now_s, row = self.env.now, request.order
+        received_s = self._front_ends[self.requests.replica[row]].accept(now_s) + tokenise_s
+        self.env.call_at(received_s, partial(self._receive, request))
+
+    def _receive(self, request: Request) -> None:
+        replica = self.replicas[self.requests.replica[request.order]]
+        replica.on_the_way.discard(request)
+        if self.requests.status[request.order] == SUBMITTED:
+            replica.receive(request, self.env.now)
+            self._pace.sent(replica, self.env.now)
+
+    def _give_up(self, request: Request, status: int) -> None:
+        """A client's patience is over; nothing happens if its request has ended."""
+        row, now_s = request.order, self.env.now
+        if self.requests.status[row] != SUBMITTED:
+            return
+        self.requests.status[row] = status
+        self._last_event_s = now_s
+        self._ended += 1
+        index = self.requests.replica[row]
+        if request in self.replicas[index].on_the_way:  # the server drops it on arrival
+            self.replicas[index].on_the_way.discard(request)
+        else:
+            self._front_ends[index].cancel(request, now_s)
+        self._pace.sent(self.replicas[index], now_s)
+        self._clients.ended(row, 0, completed=False)
 
     def _rejection(self, arrival: Arrival) -> str | None:
         """Why a request can never be served; None if it can.
@@ -158,11 +209,16 @@ class Simulation:
 
     def _finished(self, request: Request) -> None:
         self._ended += 1
-        self._clients.release()
+        row, tokens = request.order, request.emitted_tokens
+        if self._stages is None:
+            self._clients.ended(row, tokens, completed=True)
+        else:
+            answered_s = self.requests.finish_s[row] + self.requests.return_s[row]
+            self.env.call_at(answered_s, partial(self._clients.ended, row, tokens, completed=True))
         if self._progress is not None and self._ended % 64 == 0:
             self._progress(self._ended, self.requests.finish_s[request.order])
 
-    def _record(self, partial: bool) -> RunRecord:
+    def _record(self, interrupted: bool) -> RunRecord:
         for replica in self.replicas:
             replica.close()
         self.requests.close()
@@ -174,13 +230,14 @@ class Simulation:
             steps=self.steps,
             recorders=self.recorders,
             end_s=max(
-                self._last_arrival_s, float(np.nanmax(finish_s, initial=0.0)), 0.0 if self.setup.drain else self.env.now
+                self._last_event_s, float(np.nanmax(finish_s, initial=0.0)), 0.0 if self.setup.drain else self.env.now
             ),
             truncated=self.truncated,
             rejections=dict(self.rejections),
             prefix_queries=sum(engine.prefix_queries for engine in engines),
             prefix_hits=sum(engine.prefix_hits for engine in engines),
-            partial=partial,
+            partial=interrupted,
+            sessions=self._clients.tally if isinstance(self._clients, SessionClients) else None,
             streams=self.streams,
         )
 
@@ -211,5 +268,6 @@ def simulate(
 
     Raises ScenarioError or DoesNotFit before anything is simulated.
     """
-    streams = streams or loaded.spec.metrics != "vllm"
+    client = loaded.spec.traffic.client
+    streams = streams or loaded.spec.metrics != "vllm" or (client is not None and client.stream_interval > 1)
     return Simulation(assemble(loaded), progress, plain=plain, streams=streams).run()

@@ -82,6 +82,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     """What was sent, what came back and how fast, as (label, sentence)."""
     return [
         ("requests", _requests(summary.get("requests") or {})),
+        *([("sessions", _sessions(summary["sessions"]))] if summary.get("sessions") else []),
         *[("rejected", f"{count(times)}: {reason}") for reason, times in (summary.get("rejections") or {}).items()],
         ("load", _load(summary)),
         ("throughput", _throughput(summary.get("throughput") or {})),
@@ -100,9 +101,21 @@ def _speculation(figures: Mapping[str, Any]) -> str:
 
 def _requests(counts: Mapping[str, Any]) -> str:
     parts = [f"{count(counts.get('completed'))} of {count(counts.get('submitted'))} completed"]
-    parts += [f"{count(counts[name])} {name}" for name in _ENDINGS if counts.get(name)]
+    cancelled = f" ({count(counts['cancelled'])} cancelled)" if counts.get("cancelled") else ""
+    endings = {name: f"{count(counts[name])} {name}" for name in _ENDINGS if counts.get(name)}
+    parts += [said + cancelled if name == "failed" else said for name, said in endings.items()]
     if counts.get("truncated"):
         parts.append(f"{count(counts['truncated'])} cut at max_model_len")
+    return ", ".join(parts)
+
+
+def _sessions(counts: Mapping[str, Any]) -> str:
+    parts = [f"{count(counts.get('completed'))} of {count(counts.get('started'))} completed"]
+    if counts.get("cut"):
+        parts.append(f"{count(counts['cut'])} cut with {counted(counts['unsent_requests'], 'request')} never sent")
+    mean_s = (counts.get("duration_s") or {}).get("mean")
+    if defined(mean_s):
+        parts.append(f"{duration(mean_s)} each")
     return ", ".join(parts)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sim.engine.protocol import Outcome, Plan
-from sim.engine.request import Request
+from sim.engine.request import Request, Status
 from sim.results.gaps import GapLog
 from sim.results.requests import COMPLETED, RequestLog
 from sim.results.speculation import VerificationCount
@@ -100,7 +100,7 @@ class ReplicaRecorder:
         """``completed``, of a step that gave a token to all that streams, and the first one to whole prompts."""
         _, planned_s, end_s, prefill, decodes, attended, compute_s, memory_s, communication_s, launch_s = step
         duration_s, count, gap_s = end_s - planned_s, len(self.streaming), 0.0
-        if prompts:
+        if prefill:
             self._mixed_s += duration_s
             requests = self._requests
             for request in prompts:
@@ -143,6 +143,14 @@ class ReplicaRecorder:
         self.pure_s = pure_s
         self._flush_if_full()
 
+    def given_up(self, request: Request) -> None:
+        """The engine dropped a request; it keeps the tokens that reached its client."""
+        streak = self.streaming.pop(request, None)
+        if streak is not None:
+            self._settle(request, streak, self.steps_taken)
+        self._paused_since_s.pop(request, None)
+        self._requests.output_tokens[request.order] = request.emitted_tokens
+
     def close(self) -> None:
         """The run is over: what still streams or waits keeps the tokens it has."""
         for request, streak in self.streaming.items():
@@ -153,7 +161,8 @@ class ReplicaRecorder:
     def _charge_prefill(self, plan: Plan, duration_s: float) -> None:
         requests, streaming = self._requests, self.streaming
         for request, _ in plan.scheduled:
-            if request not in streaming and isnan(requests.first_token_s[request.order]):
+            waits = request not in streaming and isnan(requests.first_token_s[request.order])
+            if waits and request.status is not Status.ABORTED:
                 requests.prefill_s[request.order] += duration_s
 
     def _emit(self, outcome: Outcome, end_s: float) -> tuple[float, int]:

@@ -11,6 +11,7 @@ import numpy as np
 from sim.engine.versions import SPECIFIC_SETTINGS
 from sim.results.definitions import measured_by
 from sim.results.metrics import (
+    Distribution,
     Weighted,
     as_json,
     attainment,
@@ -28,9 +29,10 @@ from sim.results.verdict import Verdict, judge
 if TYPE_CHECKING:
     from sim.fleet import RunRecord
     from sim.fleet.assembly import Setup
+    from sim.fleet.session_clients import SessionTally
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
-TIMES = ("arrival_s", "client_wait_s", "received_s", "scheduled_s", "finish_s")
+TIMES = ("arrival_s", "client_wait_s", "received_s", "scheduled_s", "finish_s", "return_s")
 COLUMNS = (*LATENCIES, *TIMES, "prompt_tokens", "output_tokens", "status")
 """Of the request table, those that a summary needs."""
 
@@ -46,7 +48,8 @@ def summarise(run: RunRecord) -> dict[str, Any]:
     """Everything a script may want of a run, as plain JSON types; null where a figure is undefined.
 
     Latencies, throughput, attainment and the counts of requests are of the measured ones; ``steps``, ``preemptions``,
-    ``kv``, ``speculative``, ``bound``, ``rejections`` and ``requests.truncated`` are of the whole run.
+    ``kv``, ``speculative``, ``bound``, ``rejections``, ``sessions`` and ``requests.truncated`` are of the whole run.
+    ``requests.failed`` are those whose clients gave up; ``cancelled`` says how many of them by their user's will.
     """
     setup, spec = run.setup, run.setup.loaded.spec
     everyone = run.requests.columns()
@@ -66,6 +69,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
             "seed": spec.seed,
             "partial": run.partial,
             "requests": {**_counts(columns), "truncated": run.truncated},
+            "sessions": _sessions(run.sessions),
             "rejections": run.rejections,
             "duration_s": window_s,
             "measured_window_s": window,
@@ -75,7 +79,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
             "throughput": throughput(columns, window_s),
             **{name: distribution(columns[name]) for name in LATENCIES},
             "itl_s": _itl(run, window[0]),
-            **({} if spec.metrics == "vllm" else measured_by(spec.metrics, measured_streams(run, rows))),
+            **_by_stream(run, rows),
             "metrics": spec.metrics,
             "slo": {
                 **slo,
@@ -101,7 +105,19 @@ def measured_streams(run: RunRecord, rows: slice | np.ndarray) -> Streams:
     everyone = run.requests.columns()
     completed = np.flatnonzero(everyone["status"] == COMPLETED)
     measured = np.arange(len(everyone["status"]))[rows]
-    return run.streams.streams(everyone, run.steps.table, np.intersect1d(completed, measured))
+    streams = run.streams.streams(everyone, run.steps.table, np.intersect1d(completed, measured))
+    client = run.setup.loaded.spec.traffic.client
+    return streams if client is None else streams.grouped(client.stream_interval)
+
+
+def _by_stream(run: RunRecord, rows: slice | np.ndarray) -> dict[str, Distribution]:
+    """What takes every chunk's arrival: another tool's metrics, or gaps between groups of tokens."""
+    tool, client = run.setup.loaded.spec.metrics, run.setup.loaded.spec.traffic.client
+    if tool != "vllm":
+        return measured_by(tool, measured_streams(run, rows))
+    if client is not None and client.stream_interval > 1:
+        return {"itl_s": measured_by(tool, measured_streams(run, rows))["itl_s"]}
+    return {}
 
 
 def _settings(setup: Setup) -> dict[str, Any]:
@@ -115,7 +131,17 @@ def _settings(setup: Setup) -> dict[str, Any]:
 def _counts(columns: dict[str, np.ndarray]) -> dict[str, int]:
     status = columns["status"]
     ended = np.bincount(status, minlength=len(STATUSES))[1:].tolist()
-    return {"submitted": len(status), **dict(zip(STATUSES[1:], ended, strict=True)), "failed": 0}
+    counts = dict(zip(STATUSES[1:], ended, strict=True))
+    return {"submitted": len(status), **counts, "failed": counts["failed"] + counts["cancelled"]}
+
+
+def _sessions(tally: SessionTally | None) -> dict[str, Any] | None:
+    """Of the whole run; None where requests stand alone."""
+    if tally is None:
+        return None
+    counts = ("started", "completed", "cut", "unsent_requests")
+    duration_s = distribution(np.array(tally.duration_s))
+    return {**{name: getattr(tally, name) for name in counts}, "duration_s": duration_s}
 
 
 def _offered(columns: dict[str, np.ndarray]) -> float | None:

@@ -48,11 +48,14 @@ class Burst(Spec):
 
 
 class Closed(Spec):
-    """``concurrency`` clients; each sends its next request when its last one ends."""
+    """``concurrency`` clients; each sends its next request, or begins its next session, when its last one ends."""
 
     process: Literal["closed"]
     concurrency: Concurrency
-    """Clients, and so requests in flight."""
+    """Clients, and so requests (or sessions) in flight."""
+    of: Literal["sessions", "requests"] = "sessions"
+    """With ``traffic.sessions``, what is counted: whole sessions, with the time their users think; or requests alone,
+    so that while users think others begin."""
 
 
 class Trace(Spec):

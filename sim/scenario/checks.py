@@ -12,17 +12,20 @@ from pydantic import TypeAdapter, ValidationError
 from sim import resources
 from sim.errors import Problem
 from sim.scenario.document import Source, split_path
-from sim.scenario.faults import faults
+from sim.scenario.faults import faults, session_lengths
 from sim.scenario.quantities import PositiveSeconds
 from sim.scenario.specs import (
     MOST_REQUESTS,
     MOST_TOKENS,
     Arrivals,
+    Cancellation,
     Empirical,
     Fixed,
     Lengths,
     LogNormal,
     Normal,
+    SessionsSpec,
+    SharedPrefix,
     Trace,
     TrafficSpec,
 )
@@ -61,7 +64,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 def check(source: Source, base_dir: Path) -> list[Problem]:
     """Every problem between the parts of a scenario that are each valid."""
     parts = Parts(source)
-    found = [*_names(parts, base_dir), *_engine(parts), *_speculative(parts, base_dir)]
+    found = [*_names(parts, base_dir), *_engine(parts), *_weights(parts), *_speculative(parts, base_dir)]
     if isinstance(parts.raw("traffic"), dict):
         found += _traffic(parts, base_dir)
     return [source.problem(split_path(path), problem, cure) for path, problem, cure in found]
@@ -119,6 +122,9 @@ def _traffic(parts: Parts, base_dir: Path) -> Found:
         yield "traffic.priorities", "has no effect under the fcfs policy", "add policy: priority under engine"
     for path in ("traffic.prompt_tokens", "traffic.output_tokens"):
         yield from _lengths(path, parts.valid(path, Lengths), base_dir)
+    sessions = parts.valid("traffic.sessions", SessionsSpec)
+    for name, lengths in () if sessions is None else session_lengths(sessions):
+        yield from _lengths(f"traffic.sessions.{name}", lengths, base_dir)
 
 
 def _faults(parts: Parts, arrivals: Any) -> Found:
@@ -132,6 +138,9 @@ def _faults(parts: Parts, arrivals: Any) -> Found:
         requests=parts.raw("traffic.requests"),
         duration=parts.raw("traffic.duration"),
         priorities=parts.valid("traffic.priorities", dict[int, Any]),
+        shared_prefix=parts.valid("traffic.shared_prefix", SharedPrefix),
+        sessions=parts.valid("traffic.sessions", SessionsSpec),
+        cancellation=parts.valid("traffic.cancellation", Cancellation),
         **lengths,
     )
     yield from faults(spec)
@@ -152,6 +161,19 @@ def _lengths(path: str, lengths: Any, base_dir: Path) -> Found:
         yield f"{path}.mean", f"{lengths.mean:g} is more than {MOST_TOKENS:,}", f"give {MOST_TOKENS:,} or less"
     if isinstance(lengths, Empirical):
         yield from _file(f"{path}.path", lengths.path, base_dir)
+
+
+def _weights(parts: Parts) -> Found:
+    """The weighted router needs a weight per replica, and nobody else does."""
+    weights, replicas = parts.raw("deployment.weights"), parts.raw("deployment.replicas") or 1
+    if parts.raw("deployment.router") != "weighted":
+        if weights is not None:
+            yield "deployment.weights", "has no effect", "leave it out, or add router: weighted"
+    elif weights is None:
+        yield "deployment.weights", "missing: the weighted router needs them", "add weights: [2, 1], one per replica"
+    elif isinstance(weights, list) and len(weights) != replicas:
+        cure = "give one per replica"
+        yield "deployment.weights", f"{len(weights)} weights for {replicas} replicas", cure
 
 
 def _engine(parts: Parts) -> Found:

@@ -19,7 +19,15 @@ Path = tuple[str | int, ...]
 SET = "--set"
 FLAGGED: dict[str, type[Spec]] = {"engine": EngineSpec, "deployment": DeploymentSpec}
 """Sections whose keys may be written as an engine's flags."""
-LENGTHS = {("traffic", "prompt_tokens"), ("traffic", "output_tokens")}
+LENGTHS = {
+    ("traffic", "prompt_tokens"),
+    ("traffic", "output_tokens"),
+    ("traffic", "sessions", "turns"),
+    ("traffic", "sessions", "first_prompt_tokens"),
+    ("traffic", "sessions", "tool_calls", "tokens"),
+    ("traffic", "sessions", "fan_out", "branches"),
+    ("traffic", "sessions", "fan_out", "turns"),
+}
 
 
 def dotted(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from sim.errors import Problem, ScenarioError
 from sim.scenario import specs
@@ -12,6 +13,8 @@ from sim.scenario.protocol_faults import protocol_faults
 SMALLEST_CV, LARGEST_CV = 1e-4, 1e3
 LEAST_RATE_PER_S = 1e-6
 LEAST_SCALE = 1e-6
+MOST_PROMPTS = 10_000_000
+"""Different whole prompts that may repeat."""
 
 Fault = tuple[str, str, str]
 """Key path below ``traffic``, problem, cure."""
@@ -29,6 +32,10 @@ def faults(spec: specs.TrafficSpec) -> Iterator[Fault]:
     yield from _arrivals(spec)
     yield from protocol_faults(spec)
     yield from _lengths(spec)
+    yield from _shared_prefix(spec)
+    yield from _sessions(spec)
+    if spec.cancellation is not None:
+        yield from _delay("cancellation.after", spec.cancellation.after)
     yield from _priorities(spec)
 
 
@@ -39,6 +46,8 @@ def _arrivals(spec: specs.TrafficSpec) -> Iterator[Fault]:
     if isinstance(arrivals, specs.Trace) and not LEAST_SCALE <= arrivals.time_scale <= 1 / LEAST_SCALE:
         cure = f"give a factor from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}"
         yield "arrivals.time_scale", f"time_scale={arrivals.time_scale:g} is out of range", cure
+    if isinstance(arrivals, specs.Closed) and "of" in arrivals.model_fields_set and spec.sessions is None:
+        yield "arrivals.of", "has no effect: every request is a session of its own", "leave it out, or add sessions"
     for name in ("rate", "ramp_up_start_rate", "ramp_up_end_rate"):
         rate = getattr(arrivals, name, None)
         if rate is not None and rate < LEAST_RATE_PER_S:
@@ -72,13 +81,75 @@ def _lengths(spec: specs.TrafficSpec) -> Iterator[Fault]:
             if not isinstance(spec.arrivals, specs.Trace):
                 yield name, "missing", f"add {name}: 512, or a distribution"
             continue
-        if isinstance(lengths, specs.LogNormal):
-            yield from _lognormal(name, lengths)
-        if isinstance(lengths, specs.Uniform | specs.Normal | specs.LogNormal):
-            yield from _range(name, lengths)
+        yield from _length(name, lengths)
 
 
-def _lognormal(name: str, lengths: specs.LogNormal) -> Iterator[Fault]:
+def _length(name: str, lengths: specs.Lengths) -> Iterator[Fault]:
+    if isinstance(lengths, specs.LogNormal):
+        yield from _lognormal(name, lengths)
+    if isinstance(lengths, specs.Uniform | specs.Normal | specs.LogNormal):
+        yield from _range(name, lengths)
+
+
+def _shared_prefix(spec: specs.TrafficSpec) -> Iterator[Fault]:
+    shared = spec.shared_prefix
+    if shared is None or shared.prompts_per_group is None:
+        return
+    if spec.prompt_tokens is None:
+        cure = "add prompt_tokens: 512, or leave it out"
+        yield "shared_prefix.prompts_per_group", "prompts that repeat have lengths of their own, not a trace's", cure
+    if shared.groups * shared.prompts_per_group > MOST_PROMPTS:
+        problem = f"{shared.groups:,} groups of {shared.prompts_per_group:,} prompts are too many"
+        yield "shared_prefix.prompts_per_group", problem, f"use at most {MOST_PROMPTS // shared.groups:,}"
+
+
+def _sessions(spec: specs.TrafficSpec) -> Iterator[Fault]:
+    sessions = spec.sessions
+    if sessions is None:
+        return
+    if isinstance(spec.arrivals, specs.Trace):
+        yield "sessions", "a trace has its own requests", "leave it out, or use another process of arrivals"
+    tools, fan_out = sessions.tool_calls, sessions.fan_out
+    for name, lengths in session_lengths(sessions):
+        yield from _length(f"sessions.{name}", lengths)
+    yield from _delay("sessions.think_time", sessions.think_time)
+    if tools is not None:
+        yield from _delay("sessions.tool_calls.delay", tools.delay)
+    if fan_out is not None and _most(sessions.turns) <= fan_out.after:
+        problem = f"no session goes on after turn {fan_out.after}, so that nobody is sent out"
+        yield "sessions.fan_out.after", problem, "make it smaller, or give sessions more turns"
+
+
+def session_lengths(sessions: specs.SessionsSpec) -> Iterator[tuple[str, specs.Lengths]]:
+    """All lengths that only sessions have, with their key paths below ``sessions``."""
+    tools, fan_out = sessions.tool_calls, sessions.fan_out
+    yield "turns", sessions.turns
+    if sessions.first_prompt_tokens is not None:
+        yield "first_prompt_tokens", sessions.first_prompt_tokens
+    if tools is not None and tools.tokens is not None:
+        yield "tool_calls.tokens", tools.tokens
+    if fan_out is not None:
+        yield "fan_out.branches", fan_out.branches
+        yield "fan_out.turns", fan_out.turns
+
+
+def _most(lengths: specs.Lengths) -> float:
+    """The largest that can be drawn."""
+    if isinstance(lengths, specs.Fixed):
+        return lengths.value
+    if isinstance(lengths, specs.VllmRandom | specs.SglangRandom):
+        return lengths.range_tokens[1]
+    return inf if isinstance(lengths, specs.Empirical) or lengths.high is None else lengths.high
+
+
+def _delay(name: str, delays: specs.Delays) -> Iterator[Fault]:
+    if isinstance(delays, specs.LogNormalDelay):
+        yield from _lognormal(name, delays)
+    if isinstance(delays, specs.UniformDelay) and delays.low > delays.high:
+        yield f"{name}.low", f"low={delays.low:g} s is above high={delays.high:g} s", "swap the two"
+
+
+def _lognormal(name: str, lengths: specs.LogNormal | specs.LogNormalDelay) -> Iterator[Fault]:
     if (lengths.p99 is None) == (lengths.sigma is None):
         yield name, "lognormal needs either p99 or sigma", "give exactly one of the two"
     elif lengths.p99 is not None:

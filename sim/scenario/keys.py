@@ -100,9 +100,7 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
     "deployment.enable_attention_dp": _ATTENTION_DP,
     "deployment.prefill": _DISAGGREGATION,
     "deployment.decode": _DISAGGREGATION,
-    "traffic.sessions": (f"multi-turn traffic {NOT_YET}", "use traffic.shared_prefix for prompts that begin alike"),
     "traffic.classes": (f"traffic of several classes {NOT_YET}", "use traffic.priorities, or one scenario per class"),
-    "traffic.client": (f"a client's network and tokenisation {NOT_YET}", "leave it out"),
 }
 """Keys the design names that cannot be had yet: the problem, and what to do instead."""
 
@@ -117,11 +115,6 @@ _FORMATS = (
     "llmservingsim",
 )
 REFUSED_VALUES: dict[str, tuple[tuple[str, ...], str, str]] = {
-    "deployment.router": (
-        ("session", "prefix", "weighted"),
-        f"this router {NOT_YET}",
-        "use round-robin, random, least-outstanding or power-of-two",
-    ),
     "traffic.arrivals.process": (
         ("ramp", "diurnal"),
         f"this process {NOT_YET}",

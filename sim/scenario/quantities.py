@@ -176,6 +176,14 @@ def _chance(value: Any) -> float:
     return chance
 
 
+def _weights(value: Any) -> tuple[float, ...]:
+    """A list of positive numbers."""
+    numbers = value if isinstance(value, list | tuple) else []
+    if not numbers or not all(isinstance(n, int | float) and not isinstance(n, bool) and 0 < n < 1e9 for n in numbers):
+        raise UnfitError(f"{shown(value)} is no list of weights", "give numbers above 0, such as [2, 1]")
+    return tuple(map(float, numbers))
+
+
 _CHANCE = {
     "anyOf": [
         {"type": "number", "minimum": 0, "maximum": 1},
@@ -207,6 +215,11 @@ Acceptance = Annotated[
     float | tuple[float, ...],
     BeforeValidator(_acceptance),
     WithJsonSchema({"anyOf": [_CHANCE, {"type": "array", "items": _CHANCE, "minItems": 1}]}),
+]
+Weights = Annotated[
+    tuple[float, ...],
+    BeforeValidator(_weights),
+    WithJsonSchema({"type": "array", "minItems": 1, "items": {"type": "number", "exclusiveMinimum": 0}}),
 ]
 Version = Annotated[str, BeforeValidator(_version)]
 WHOLE = BeforeValidator(whole)

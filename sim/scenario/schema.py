@@ -6,6 +6,7 @@ from typing import Any
 
 from sim.scenario.document import FLAGGED
 from sim.scenario.keys import ALIASES, NEGATED
+from sim.scenario.quantities import TIME
 from sim.scenario.specs import Scenario
 from sim.scenario.speculation import OWN_METHODS, OWN_NAMES
 
@@ -46,6 +47,15 @@ seed: 0
 """
 
 
+_TIME = {"type": "string", "pattern": rf"^\s*[-+.\d][-+.\deE]*\s*({'|'.join(TIME)})?\s*$"}
+SHORT_FORMS: dict[str, list[dict[str, Any]]] = {
+    "normal": [{"type": "integer", "minimum": 1, "description": "a fixed length"}],
+    "exponential": [{"type": "number", "minimum": 0, "description": "a fixed time in seconds"}, _TIME],
+    "zipf": [{"type": "string", "enum": ["uniform", "zipf"]}],
+}
+"""By one of the choices of a distribution: what may stand in its place."""
+
+
 def starter_yaml() -> str:
     """A commented scenario that runs."""
     return STARTER
@@ -71,11 +81,23 @@ def scenario_schema() -> dict[str, Any]:
     for name, field in Scenario.model_fields.items():
         if not field.is_required() and name != "seed":
             schema["properties"][name] = {"anyOf": [schema["properties"][name], {"type": "null"}]}
-    for lengths in ("prompt_tokens", "output_tokens"):
-        schema["$defs"]["TrafficSpec"]["properties"][lengths]["anyOf"].append(
-            {"type": "integer", "minimum": 1, "description": "a fixed length"}
-        )
+    for spec in schema["$defs"].values():
+        _short_forms(spec.get("properties", {}))
     return schema
+
+
+def _short_forms(properties: dict[str, Any]) -> None:
+    """Where a distribution may be given, so may its short form."""
+    for name, described in properties.items():
+        unions = described.get("anyOf", [described])
+        for union in unions:
+            choices = union.get("discriminator", {}).get("mapping", {})
+            short = next((SHORT_FORMS[choice] for choice in choices if choice in SHORT_FORMS), None)
+            if short is not None and union is described:
+                rest = {key: described[key] for key in ("description", "default") if key in described}
+                properties[name] = {"anyOf": [described, *short], **rest}
+            elif short is not None:
+                unions += short
 
 
 def _vllm_names(speculative: dict[str, Any]) -> None:

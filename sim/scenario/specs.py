@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo
 
 from sim.parallel import Parallelism
 from sim.scenario.arrival_specs import Arrivals, Burst, Closed, Constant, Gamma, Poisson, Trace
+from sim.scenario.delay_specs import Delays, ExponentialDelay, FixedDelay, LogNormalDelay, UniformDelay
 from sim.scenario.length_specs import Empirical, Fixed, Lengths, LogNormal, Normal, Uniform
 from sim.scenario.protocol_specs import (
     Aiperf,
@@ -34,9 +35,11 @@ from sim.scenario.quantities import (
     Seconds,
     Version,
     Warmup,
+    Weights,
 )
+from sim.scenario.session_specs import Cancellation, Client, FanOut, SessionsSpec, ToolCalls
 from sim.scenario.spec import MOST_REQUESTS, MOST_TOKENS, Concurrency, Positive, Spec, Tokens
-from sim.scenario.traffic_specs import SharedPrefix, TrafficSpec
+from sim.scenario.traffic_specs import SharedPrefix, TrafficSpec, ZipfPopularity
 
 __all__ = [
     "MOST_REQUESTS",
@@ -45,13 +48,19 @@ __all__ = [
     "Aiperf",
     "Arrivals",
     "Burst",
+    "Cancellation",
+    "Client",
     "Closed",
     "Constant",
     "Cost",
+    "Delays",
     "DeploymentSpec",
     "Empirical",
     "EngineSpec",
+    "ExponentialDelay",
+    "FanOut",
     "Fixed",
+    "FixedDelay",
     "Gamma",
     "Guidellm",
     "HardwareChoice",
@@ -62,6 +71,7 @@ __all__ = [
     "LinearCost",
     "Llmperf",
     "LogNormal",
+    "LogNormalDelay",
     "MeasureSpec",
     "ModelChoice",
     "Normal",
@@ -71,18 +81,22 @@ __all__ = [
     "Protocol",
     "RooflineCost",
     "Scenario",
+    "SessionsSpec",
     "SglangBench",
     "SglangRandom",
     "SharedPrefix",
     "SloSpec",
     "Spec",
     "SpeculativeSpec",
+    "ToolCalls",
     "Trace",
     "TrafficSpec",
     "Uniform",
+    "UniformDelay",
     "VllmBench",
     "VllmRandom",
     "WeightDType",
+    "ZipfPopularity",
 ]
 
 Degree = Annotated[int, Field(gt=0, le=1024), WHOLE]
@@ -218,8 +232,13 @@ class DeploymentSpec(Spec):
     """Ranks with a scheduler and a KV cache of their own, which share the experts."""
     expert_parallel: Annotated[Degree, BeforeValidator(_all_ways, json_schema_input_type=Degree | bool)] = 1
     """Ways the experts are split: divides tensor x data parallel; ``true`` (vLLM's flag) is as many as that."""
-    router: Literal["round-robin", "random", "least-outstanding", "power-of-two"] = "round-robin"
-    """How requests are spread over replicas."""
+    router: Literal["round-robin", "random", "least-outstanding", "power-of-two", "session", "prefix", "weighted"] = (
+        "round-robin"
+    )
+    """How requests are spread over replicas: session keeps one on its replica, prefix looks for the longest cached
+    beginning of the prompt."""
+    weights: Weights | None = None
+    """Of each replica, for the weighted router: their shares of the requests."""
 
     @property
     def parallel(self) -> Parallelism:

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from sim.scenario.arrival_specs import Arrivals
 from sim.scenario.length_specs import Lengths
 from sim.scenario.quantities import REAL, WHOLE, PositiveSeconds
+from sim.scenario.session_specs import Cancellation, Client, SessionsSpec
 from sim.scenario.spec import MOST_REQUESTS, Spec, Tokens
+
+
+class UniformPopularity(Spec):
+    """Every group as often as the next."""
+
+    distribution: Literal["uniform"]
+
+
+class ZipfPopularity(Spec):
+    """The k-th group is drawn in proportion to 1 / k^alpha."""
+
+    distribution: Literal["zipf"]
+    alpha: Annotated[float, Field(gt=0, le=20), REAL] = 1.0
+
+
+def _bare_name(value: Any) -> Any:
+    """A bare name is a distribution without parameters."""
+    return {"distribution": value} if isinstance(value, str) else value
+
+
+Popularity = Annotated[
+    Annotated[UniformPopularity | ZipfPopularity, Field(discriminator="distribution")], BeforeValidator(_bare_name)
+]
 
 
 class SharedPrefix(Spec):
@@ -19,6 +43,10 @@ class SharedPrefix(Spec):
     """Length of a shared prompt."""
     groups: Annotated[int, Field(gt=0, le=1_000_000), WHOLE] = 1
     """How many different ones."""
+    popularity: Popularity = UniformPopularity(distribution="uniform")
+    """How often each group is drawn: ``uniform``, or ``{distribution: zipf, alpha: 1}``."""
+    prompts_per_group: Annotated[int, Field(gt=0, le=1_000_000), WHOLE] | None = None
+    """Whole prompts, of which so many different ones exist per group, repeat; blank: what follows is never the same."""
 
 
 class TrafficSpec(Spec):
@@ -36,5 +64,9 @@ class TrafficSpec(Spec):
     max_output_tokens: Tokens | None = None
     """The cap an engine knows of; longer outputs are cut there. Blank: the actual length."""
     shared_prefix: SharedPrefix | None = None
+    sessions: SessionsSpec | None = None
+    """Requests that follow one another; blank: each stands alone."""
+    client: Client | None = None
+    cancellation: Cancellation | None = None
     priorities: dict[Annotated[int, WHOLE], Annotated[float, Field(gt=0), REAL]] | None = None
     """Weights of priority values (lower is more important); needs ``policy: priority``."""

@@ -1,4 +1,9 @@
-"""The stream of requests a scenario describes."""
+"""The stream of requests a scenario describes: each on its own, or in sessions.
+
+Where requests follow one another (``Traffic.in_sessions``), ``Traffic.sessions`` hands out ``Session`` objects in order
+of their start instead of arrivals. They are drawn (``traffic.sessions``), or read: what ``open_trace`` returns needs
+no more than a method ``sessions`` (``SessionTrace``) for its turns to be lived by the fleet's clients.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -16,13 +21,28 @@ from sim.scenario import specs
 from sim.scenario.faults import check
 from sim.traffic import mooncake, protocols
 from sim.traffic.arrivals import Block, Integers, Source, build_process
+from sim.traffic.conversations import Conversations, session_lengths
 from sim.traffic.lengths import Draw, build_lengths
+from sim.traffic.sessions import Session, planned_tokens
+from sim.traffic.shared_prompts import SharedPrompts
 from sim.traffic.streams import generator
 from sim.traffic.traces import Trace, TraceSource, open_trace
 
 BLOCK_REQUESTS = 8192
 COLUMNS = frozenset({"prompt_tokens", "output_tokens", "priority", "hash_ids"})
-STREAMS = ("prompt_tokens", "output_tokens", "shared_prefix", "priority")
+STREAMS = ("prompt_tokens", "output_tokens", "priority")
+BLOCK_SESSIONS = 512
+
+
+@runtime_checkable
+class SessionTrace(Protocol):
+    """A trace whose requests follow one another."""
+
+    def sessions(self, time_scale: float) -> Iterator[Session]:
+        """All of them, in order of ``time_s``, read as they are asked for; each call starts anew. ``time_scale``
+        multiplies when they start; delays within them stay as recorded. Raises TraceError at a bad line.
+        """
+        ...
 
 
 class Arrival(NamedTuple):
@@ -59,6 +79,18 @@ class Traffic:
             if lengths is not None
         }
         self._trace = self._open_trace(base_dir)
+        if spec.sessions is not None:
+            self._lengths |= session_lengths(spec.sessions, base_dir, self._lengths["prompt_tokens"])
+
+    @property
+    def in_sessions(self) -> bool:
+        """Requests follow one another: ``sessions`` has them. Else iterate over the arrivals."""
+        return self._spec.sessions is not None or isinstance(self._trace, SessionTrace)
+
+    @property
+    def counts_sessions(self) -> bool:
+        """A closed loop is of sessions, not of their requests."""
+        return isinstance(self._spec.arrivals, specs.Closed) and self._spec.arrivals.of == "sessions"
 
     @property
     def closed_concurrency(self) -> int | None:
@@ -82,6 +114,17 @@ class Traffic:
         return (
             arrivals.concurrency if isinstance(arrivals, specs.Aiperf) else getattr(arrivals, "max_concurrency", None)
         )
+
+    @property
+    def skips_full_moments(self) -> bool:
+        """A moment at which all clients are busy passes; the request leaves at a later one (aiperf)."""
+        return isinstance(self._arrivals, specs.Aiperf) and self._arrivals.concurrency is not None
+
+    def moments_s(self) -> Iterator[float]:
+        """The times of the arrival process, without end and whoever leaves at them."""
+        source = self._source()
+        while True:
+            yield from source.take(self._block_requests).time_s.tolist()
 
     @property
     def limit(self) -> int | None:
@@ -114,7 +157,42 @@ class Traffic:
             if count < wanted:
                 return
 
-    def _open_trace(self, base_dir: Path) -> Trace | None:
+    def sessions(self) -> Iterator[Session]:
+        """Sessions in order of their start until the load ends; the last is cut where ``requests`` is reached."""
+        left, duration_s = self._spec.requests, self._spec.duration
+        for session in self._all_sessions():
+            if left == 0 or (duration_s is not None and session.time_s >= duration_s):
+                return
+            if left is not None:
+                session = session._replace(turns=session.turns[:left])
+                left -= len(session.turns)
+            yield session
+
+    def planned_tokens(self) -> Iterator[tuple[int, int]]:
+        """Prompt and output of each request, if every answer is as long as planned."""
+        if self.in_sessions:
+            for session in self.sessions():
+                yield from planned_tokens(session)
+        else:
+            for arrival in self:
+                yield arrival.prompt_tokens, arrival.output_tokens
+
+    def _all_sessions(self) -> Iterator[Session]:
+        arrivals, cap = self._spec.arrivals, self._spec.max_output_tokens
+        if isinstance(self._trace, SessionTrace) and isinstance(arrivals, specs.Trace):
+            for session in self._trace.sessions(arrivals.time_scale):
+                yield session if cap is None else session.capped(cap)
+            return
+        source, maker = self._source(), Conversations(self._spec, self._lengths, self._seed)
+        priorities, made = Priorities(self._spec, self._seed), 0
+        while True:
+            times_s = source.take(BLOCK_SESSIONS).time_s.tolist()
+            if not times_s:
+                return
+            yield from maker.sessions(times_s, priorities.take(len(times_s)), made)
+            made += len(times_s)
+
+    def _open_trace(self, base_dir: Path) -> Trace | SessionTrace | None:
         if not isinstance(self._spec.arrivals, specs.Trace):
             return None
         stated = self._lengths.keys() | ({"priority"} if self._spec.priorities else set())
@@ -124,7 +202,7 @@ class Traffic:
 
     def _source(self) -> Source:
         arrivals, draws = self._arrivals, generator(self._seed, "arrivals")
-        if self._trace is not None and isinstance(arrivals, specs.Trace):
+        if isinstance(self._trace, Trace) and isinstance(arrivals, specs.Trace):
             return TraceSource(self._trace, arrivals.time_scale, self._spec.duration)
         return protocols.build_protocol(arrivals, self._spec.requests, draws) or build_process(arrivals, draws)
 
@@ -135,11 +213,9 @@ class Draws:
     def __init__(self, spec: specs.TrafficSpec, lengths: dict[str, Draw], seed: int) -> None:
         self._lengths = lengths
         self._cap = spec.max_output_tokens
-        self._shared = spec.shared_prefix
-        weights = sorted((spec.priorities or {}).items())
-        self._priorities = np.array([value for value, _ in weights], dtype=np.int64)
-        shares = np.array([weight for _, weight in weights])
-        self._bounds = np.cumsum(shares / shares.max(initial=1e-300))
+        shared = spec.shared_prefix
+        self._shared = None if shared is None else SharedPrompts(shared, lengths.get("prompt_tokens"), seed)
+        self._priorities = Priorities(spec, seed) if spec.priorities else None
         self._generators = {stream: generator(seed, stream) for stream in STREAMS}
 
     def arrivals(self, block: Block, count: int, first: int) -> Iterator[Arrival]:
@@ -184,19 +260,36 @@ class Draws:
             pieces = map(mooncake.pieces, own.tolist(), hash_ids, names)  # a duration may end the block early
         if self._shared is None:
             return own.tolist(), pieces
-        tokens = self._shared.tokens
-        groups = self._generators["shared_prefix"].integers(self._shared.groups, size=len(own)).tolist()
-        return (own + tokens).tolist(), (
-            ((f"shared:{group}", tokens), *rest) for group, rest in zip(groups, pieces, strict=True)
-        )
+        shared, repeated, segments = self._shared.take(len(index))
+        if repeated is not None:
+            own = repeated
+            pieces = (((name, tokens),) for name, tokens in zip(segments, own.tolist(), strict=True))
+        prompts = ((first, *rest) for first, rest in zip(shared, pieces, strict=True))
+        return (own + self._shared.tokens).tolist(), prompts
 
     def _priority(self, column: Integers | None, count: int) -> Iterable[int]:
-        if len(self._priorities):
-            drawn = self._generators["priority"].random(count) * self._bounds[-1]
-            column = self._priorities[np.searchsorted(self._bounds[:-1], drawn, side="right")]
+        if self._priorities is not None:
+            return self._priorities.take(count)
         if column is None:
             return repeat(0)
         priorities: list[int] = column[:count].tolist()
+        return priorities
+
+
+class Priorities:
+    """Draws priority values by their weights; 0 where the scenario says nothing of them."""
+
+    def __init__(self, spec: specs.TrafficSpec, seed: int) -> None:
+        weights = sorted((spec.priorities or {0: 1.0}).items())
+        self._values = np.array([value for value, _ in weights], dtype=np.int64)
+        shares = np.array([weight for _, weight in weights])
+        self._bounds = np.cumsum(shares / shares.max())
+        self._generator = generator(seed, "priority")
+
+    def take(self, count: int) -> list[int]:
+        """The next ``count``."""
+        drawn = self._generator.random(count) * self._bounds[-1]
+        priorities: list[int] = self._values[np.searchsorted(self._bounds[:-1], drawn, side="right")].tolist()
         return priorities
 
 

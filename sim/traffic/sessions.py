@@ -6,6 +6,7 @@ not before its own earliest time. Chains (a chat), fan-out and join (an agent an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from sim.engine.request import Piece
@@ -53,3 +54,22 @@ class Session(NamedTuple):
     turns: tuple[Turn, ...]
     class_index: int = 0
     """Which of the scenario's traffic classes it belongs to."""
+
+    def capped(self, max_output_tokens: int) -> Session:
+        """The same with answers that are cut there."""
+        turns = (
+            turn._replace(output_tokens=min(turn.output_tokens, max_output_tokens), max_output_tokens=max_output_tokens)
+            for turn in self.turns
+        )
+        return self._replace(turns=tuple(turns))
+
+
+def planned_tokens(session: Session) -> Iterator[tuple[int, int]]:
+    """Prompt and output of each turn, if every answer is as long as planned."""
+    prompts: list[int] = []
+    for turn in session.turns:
+        before = 0
+        if turn.extends is not None:
+            before = prompts[turn.extends] + session.turns[turn.extends].output_tokens
+        prompts.append(before + turn.new_tokens)
+        yield prompts[-1], turn.output_tokens

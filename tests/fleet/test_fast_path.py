@@ -59,6 +59,28 @@ def engines(draw: st.DrawFn) -> dict[str, Any]:
     return chosen
 
 
+delays = st.sampled_from([
+    0, "20 ms", {"distribution": "exponential", "mean": 0.3}, {"distribution": "uniform", "low": 0, "high": 2},
+])  # fmt: skip
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> dict[str, Any]:
+    """Chats and agents of a few short turns."""
+    chosen: dict[str, Any] = {
+        "turns": draw(st.sampled_from([1, 4, {"distribution": "uniform", "low": 1, "high": 6}])),
+        "think_time": draw(delays),
+    }
+    if draw(st.booleans()):
+        chosen["first_prompt_tokens"] = draw(lengths)
+    if draw(st.booleans()):
+        chosen["tool_calls"] = {"probability": 0.6, "delay": draw(delays), "tokens": draw(lengths)}
+    if chosen["turns"] != 1 and draw(st.booleans()):
+        branches = {"distribution": "uniform", "low": 1, "high": 3}
+        chosen["fan_out"] = {"after": draw(st.integers(1, 3)), "branches": branches, "join": draw(st.booleans())}
+    return chosen
+
+
 @st.composite
 def scenarios(draw: st.DrawFn) -> dict[str, Any]:
     engine, model = draw(engines()), draw(st.sampled_from(MODELS))
@@ -89,13 +111,25 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
         traffic["max_output_tokens"] = draw(st.sampled_from([20, 60, 99]))
     if draw(st.booleans()):
         traffic["shared_prefix"] = {"tokens": draw(st.sampled_from([3, 32, 70])), "groups": draw(st.integers(1, 3))}
+    if draw(st.booleans()):
+        traffic["sessions"] = draw(sessions())
+        if arrivals["process"] == "closed":
+            traffic["arrivals"] = arrivals | {"of": draw(st.sampled_from(["sessions", "requests"]))}
+        if draw(st.booleans()):
+            traffic["duration"] = 3
+    if draw(st.booleans()):  # clients that give up
+        traffic["client"] = {"timeout": draw(st.sampled_from(["50 ms", "1 s", "7 s"]))}
+    if draw(st.sampled_from([False, False, True])):
+        traffic["cancellation"] = {"probability": 0.4, "after": draw(delays)}
+    replicas = draw(st.sampled_from([1, 1, 3]))
+    routers = ["round-robin", "least-outstanding", "power-of-two", "session", "prefix"]
     return {
         "model": model,
         "hardware": "h100-sxm",
         "engine": engine,
         "deployment": {
-            "replicas": draw(st.sampled_from([1, 1, 3])),
-            "router": draw(st.sampled_from(["round-robin", "least-outstanding", "power-of-two"])),
+            "replicas": replicas,
+            "router": draw(st.sampled_from(routers)),
         },
         "cost": draw(st.sampled_from([LINEAR, {"model": "roofline"}, {"efficiency": "ideal"}])),
         "traffic": traffic,

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 import sim
+from sim.engine.request import Request
 from sim.fleet.router import LeastOutstanding, PowerOfTwo, Random, RoundRobin, build_router
+
+ANY = (Request(0, 10, 1, order=0), None)
+"""A request that is a session of its own."""
 
 
 def fleet(*outstanding):
@@ -15,24 +19,24 @@ def fleet(*outstanding):
 
 def test_round_robin_takes_each_in_turn():
     router = RoundRobin()
-    assert [router.pick(fleet(9, 0, 5)) for _ in range(5)] == [0, 1, 2, 0, 1]
+    assert [router.pick(fleet(9, 0, 5), *ANY) for _ in range(5)] == [0, 1, 2, 0, 1]
 
 
 def test_least_outstanding_takes_the_emptiest_and_the_first_of_equals():
-    assert LeastOutstanding().pick(fleet(3, 1, 2)) == 1
-    assert LeastOutstanding().pick(fleet(2, 1, 1)) == 1
+    assert LeastOutstanding().pick(fleet(3, 1, 2), *ANY) == 1
+    assert LeastOutstanding().pick(fleet(2, 1, 1), *ANY) == 1
 
 
 def test_random_spreads_evenly():
     router = Random(np.random.default_rng(0))
-    counts = np.bincount([router.pick(fleet(0, 0, 0, 0)) for _ in range(4000)], minlength=4)
+    counts = np.bincount([router.pick(fleet(0, 0, 0, 0), *ANY) for _ in range(4000)], minlength=4)
     assert counts.min() > 900
 
 
 def test_power_of_two_never_takes_the_fullest_of_many():
     router = PowerOfTwo(np.random.default_rng(0))
-    assert {router.pick(fleet(5, 9, 1, 3)) for _ in range(200)} == {0, 2, 3}
-    assert PowerOfTwo(np.random.default_rng(0)).pick(fleet(7)) == 0
+    assert {router.pick(fleet(5, 9, 1, 3), *ANY) for _ in range(200)} == {0, 2, 3}
+    assert PowerOfTwo(np.random.default_rng(0)).pick(fleet(7), *ANY) == 0
 
 
 def test_every_name_builds_its_router():

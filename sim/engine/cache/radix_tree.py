@@ -61,6 +61,21 @@ class RadixTree:
         """
         return self._walk(Cursor(runs), self._whole_pages(tokens))
 
+    def cached_tokens(self, runs: Runs, tokens: int) -> int:
+        """Length of what ``match`` would find; nothing counts as used, and nothing is split."""
+        cursor, node, matched, tokens = Cursor(runs), self.root, 0, self._whole_pages(tokens)
+        while matched < tokens:
+            child = node.children.get(cursor.peek(self.page_tokens))
+            if child is None:
+                break
+            common = self._whole_pages(cursor.common(child.runs, tokens - matched))
+            cursor.skip(common)
+            matched += common
+            if common < child.tokens:
+                break
+            node = child
+        return matched
+
     def insert(self, runs: Runs, tokens: int) -> Match:
         """Cache the whole pages of the first ``tokens`` tokens; returns their last node, and what was there before."""
         cursor = Cursor(runs)

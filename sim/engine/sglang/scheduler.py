@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from sim.engine.base import RUNNING, BaseEngine
 from sim.engine.cache.radix_cache import RadixCache
+from sim.engine.cache.token_runs import request_runs
 from sim.engine.protocol import Outcome, Plan
 from sim.engine.request import Request, Status
 from sim.engine.sglang.admission import Admission, Verdict
@@ -79,6 +80,11 @@ class Sglang(BaseEngine):
     def _spare_tokens(self) -> int:
         """Tokens that stay free beside a lone request: one, and where releases are played through, one per request."""
         return 2 if self.settings.ignore_eos and not self.cache.caching else 1
+
+    def cached_tokens(self, request: Request) -> int:
+        if not self._caching:
+            return 0
+        return self.cache.tree.cached_tokens(request_runs(request), request.known_tokens - 1)
 
     def add(self, request: Request) -> None:
         """A request arrives. Its answer is capped to what the empty pool would let it generate."""

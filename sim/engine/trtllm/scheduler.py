@@ -92,6 +92,9 @@ class TrtLlm(QueueEngine):
             most_tokens = max(request.final_tokens, longest)
             request.most_computed_tokens = min(request.most_computed_tokens, most_tokens - 1)
 
+    def cached_tokens(self, request: Request) -> int:
+        return len(self.cache.prefix(request)) * self.settings.block_tokens
+
     def schedule(self) -> Plan:
         """Decide the next iteration."""
         step = Step()
