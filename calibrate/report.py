@@ -14,6 +14,7 @@ from calibrate.fit import Fit
 from calibrate.fitting import Fits
 from calibrate.kernels import Sample
 from calibrate.running import Calibration
+from calibrate.server import ServerFit
 
 
 def print_report(done: Calibration, console: Console) -> None:
@@ -74,3 +75,18 @@ def _errors(fit: Fit[Any]) -> tuple[str, str]:
 
 def _spread(samples: Sequence[Sample]) -> str:
     return f"{float(np.median([sample.spread for sample in samples])):.1%}" if samples else "-"
+
+
+def print_server(fit: ServerFit, console: Console) -> None:
+    """The overheads with how sure they are, then every figure, measured and predicted before and after."""
+    table = Table("overhead", "fitted", "within a factor of", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name, factor in fit.uncertainty.items():
+        table.add_row(name.removesuffix("_s"), f"{getattr(fit.overheads, name) * 1e6:.4g} us", f"{factor:.2f}")
+    console.print(table)
+    table = Table("run", "figure", "measured", "before", "after", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for seen, before, after in zip(fit.observations, fit.before, fit.after, strict=True):
+        figure = f"{seen.metric.removesuffix('_s').upper()} {seen.statistic}"
+        times = (f"{value * 1e3:.4g} ms" for value in (seen.measured, before, after))
+        table.add_row(seen.file, figure, *times)
+    console.print(table)
+    console.print(f"median error {fit.error(fit.before):.1%} before, {fit.error(fit.after):.1%} after")

@@ -30,13 +30,14 @@ def run(
     overrides: Mapping[str, Any] | None = None,
     seed: int | None = None,
     progress: Callable[[int, float], None] | None = None,
+    streams: bool = False,
 ) -> Result:
     """Simulate a scenario: ``sim.run("workloads/chat.yaml", overrides={"traffic.arrivals.rate": 12})``.
 
-    Ctrl-C ends the run and returns what was simulated, marked ``summary["partial"]``. Raises ScenarioError or
-    DoesNotFit before anything is simulated.
+    ``streams``: keep when each chunk of each answer came, for ``Result.export``. Ctrl-C ends the run and returns what
+    was simulated, marked ``summary["partial"]``. Raises ScenarioError or DoesNotFit before anything is simulated.
     """
     from sim.fleet import simulate
 
     loaded = scenario if isinstance(scenario, Loaded) else load(scenario, overrides=overrides, seed=seed)
-    return Result(simulate(loaded, progress))
+    return Result(simulate(loaded, progress, streams=streams))

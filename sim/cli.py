@@ -62,6 +62,12 @@ def run(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write tables and report.html here.")] = None,
     as_json: Json = False,
     trace: Annotated[bool, typer.Option("--trace", help="With --out: a Perfetto trace.json.gz too.")] = False,
+    export: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--export", metavar="TOOL", help="With --out: as vllm-bench, guidellm or aiperf writes; repeatable."
+        ),
+    ] = None,
 ) -> None:
     """Simulate a scenario and print what its users would see."""
     from sim.api import load
@@ -69,13 +75,14 @@ def run(
     from sim.errors import RidgelineError
     from sim.results.files import prepared
 
-    if trace and out is None:
-        raise RidgelineError("--trace writes a file\n  cure: add --out DIR")
+    for flag in [name for name, given in (("--trace", trace), ("--export", export)) if given and out is None]:
+        raise RidgelineError(f"{flag} writes a file\n  cure: add --out DIR")
+    exports = _exports(export)
     loaded = load(scenario, overrides=_overrides(set_), seed=seed)
     with prepared(out) if out else nullcontext(), _run_progress(loaded.spec.traffic.requests) as progress:
-        result = simulate(loaded, progress=progress)
+        result = simulate(loaded, progress=progress, streams=bool(exports))
         # Written before anything is printed: a closed pipe must not cost the results.
-        written = result.save(out, trace=trace) if out else []
+        written = result.save(out, trace=trace, exports=exports) if out else []
     if as_json:
         print(json.dumps(result.summary))
     else:
@@ -188,6 +195,37 @@ def hardware(
 
 
 @app.command()
+def results(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Result files of load generators.")],
+    as_json: Json = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="With --export: where to write.")] = None,
+    export: Annotated[str | None, typer.Option("--export", metavar="TOOL", help="Write the run as TOOL does.")] = None,
+) -> None:
+    """Read what vllm bench, sglang, guidellm, aiperf, inference-perf and others wrote, in one shape and SI units."""
+    from sim.bench import read_results, write_export
+    from sim.errors import RidgelineError
+    from sim.results.files import prepared
+    from sim.results.metrics import as_json as plain
+
+    runs = [(path, result) for path in files for result in read_results(path)]
+    if export is not None:
+        [name] = _exports([export])
+        if out is None or len(runs) != 1:
+            raise RidgelineError(
+                "--export writes one run into a folder\n  cure: give one file of one run, and --out DIR"
+            )
+        with prepared(out):
+            for path in write_export(runs[0][1], name, out):
+                print(f"wrote {path}", file=sys.stderr)
+    if as_json:
+        print(json.dumps([{"file": str(path), **plain(result.summary())} for path, result in runs]))
+        return
+    from sim.report.console import print_results
+
+    print_results([(path.name, result) for path, result in runs])
+
+
+@app.command()
 def init(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where the scenario is written.")] = Path(),
 ) -> None:
@@ -222,6 +260,19 @@ def _overrides(settings: list[str] | None) -> dict[str, Any]:
             raise ScenarioError([Problem("--set", None, path, "is given twice", "keep one of them")])
         overrides[path] = value
     return overrides
+
+
+def _exports(names: list[str] | None) -> list[str]:
+    from sim.bench import EXPORTS
+    from sim.errors import RidgelineError
+    from sim.resources import nearest
+
+    for name in names or []:
+        if name not in EXPORTS:
+            raise RidgelineError(
+                f"--export {name}: no such file can be written\n  cure: {nearest(name, list(EXPORTS))}"
+            )
+    return list(dict.fromkeys(names or []))
 
 
 def _list(names: list[str], as_json: bool) -> None:

@@ -17,12 +17,25 @@ ALLOWED = {
     "cost": {"errors", "work", "models", "hardware"},
     "scenario": {"errors", "resources", "models", "hardware", "yaml12"},
     "traffic": {"errors", "resources", "scenario", "engine"},
-    "results": {"errors", "work", "engine", "models", "hardware", "cost", "fleet", "report", "scenario", "resources"},
+    "results": {
+        "errors",
+        "work",
+        "engine",
+        "models",
+        "hardware",
+        "cost",
+        "fleet",
+        "report",
+        "scenario",
+        "resources",
+        "bench",
+    },
     "fleet": {"errors", "work", "engine", "cost", "models", "hardware", "scenario", "traffic", "results", "resources"},
-    "report": {"errors", "work", "results", "scenario", "resources", "models", "hardware"},
+    "bench": {"errors", "results"},
+    "report": {"errors", "work", "bench", "results", "scenario", "resources", "models", "hardware"},
     "study": {"errors", "results", "scenario", "fleet", "report", "resources", "engine"},
     "api": {"errors", "results", "scenario", "fleet", "study"},
-    "cli": {"errors", "api", "results", "scenario", "study", "report", "models", "hardware", "resources"},
+    "cli": {"errors", "api", "bench", "results", "scenario", "study", "report", "models", "hardware", "resources"},
 }
 HOMES = {"simpy": {"fleet"}, "torch": set(), "matplotlib": {"report"}}
 

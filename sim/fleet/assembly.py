@@ -100,7 +100,7 @@ def assemble(loaded: Loaded) -> Setup:
     with _placed(loaded, "model"):
         model = _model(loaded)
     with _placed(loaded, "engine.version"):
-        rules = rules_for(spec.engine.name, spec.engine.version)
+        rules = _on_host(rules_for(spec.engine.name, spec.engine.version), hardware)
     with _placed(loaded, "deployment.tensor_parallel"):
         check_tensor_parallel(model, spec.deployment.tensor_parallel)
     _refuse(unfit_for_engine(loaded, rules))
@@ -140,6 +140,12 @@ def assemble(loaded: Loaded) -> Setup:
             *speculation_assumptions(loaded, model, draft, rules),
         ),
     )
+
+
+def _on_host(rules: EngineRules, hardware: HardwareProfile) -> EngineRules:
+    """The engine's rules with the overheads that were fitted on this host, where there are any."""
+    fitted = hardware.host.overheads.get(rules.engine)
+    return rules if fitted is None else replace(rules, host=fitted)
 
 
 def _drafter(engine: EngineSpec) -> str:

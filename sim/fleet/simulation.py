@@ -27,6 +27,7 @@ from sim.fleet.session_clients import SessionClients, SessionTally
 from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import CANCELLED, FAILED, REJECTED, SUBMITTED, RequestLog
 from sim.results.steps import StepLog
+from sim.results.streams import StreamLog
 from sim.scenario import Loaded
 from sim.traffic import Arrival
 
@@ -52,15 +53,20 @@ class RunRecord:
     partial: bool
     sessions: SessionTally | None
     """None: every request was a session of its own."""
+    streams: StreamLog | None = None
+    """When each chunk reached its client, where that was asked for."""
 
 
 class Simulation:
     """The fleet of one scenario, ready to run once.
 
-    ``plain``: step by step, without the short cuts that lead to the same tables.
+    ``plain``: step by step, without the short cuts that lead to the same tables. ``streams``: keep when each chunk
+    reached its client.
     """
 
-    def __init__(self, setup: Setup, progress: Progress | None = None, *, plain: bool = False) -> None:
+    def __init__(
+        self, setup: Setup, progress: Progress | None = None, *, plain: bool = False, streams: bool = False
+    ) -> None:
         self.setup = setup
         self.env = Clock()
         traffic = setup.traffic()
@@ -72,8 +78,10 @@ class Simulation:
         self._ended = 0
         self._last_event_s = 0.0
         """Of what clients did: a send, or a request given up."""
+        self.streams = StreamLog() if streams else None
         self.recorders = tuple(
-            ReplicaRecorder(self.requests, self.steps, index) for index in range(setup.deployment.replicas)
+            ReplicaRecorder(self.requests, self.steps, index, self.streams)
+            for index in range(setup.deployment.replicas)
         )
         self.replicas = [
             build_replica(setup.engine(plain=plain), setup.cost, recorder, self.requests, self._finished)
@@ -201,6 +209,7 @@ class Simulation:
             prefix_hits=sum(engine.prefix_hits for engine in engines),
             partial=interrupted,
             sessions=self._clients.tally if isinstance(self._clients, SessionClients) else None,
+            streams=self.streams,
         )
 
 
@@ -223,6 +232,12 @@ def _interruptible() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def simulate(loaded: Loaded, progress: Progress | None = None, *, plain: bool = False) -> RunRecord:
-    """Run a scenario. Raises ScenarioError or DoesNotFit before anything is simulated."""
-    return Simulation(assemble(loaded), progress, plain=plain).run()
+def simulate(
+    loaded: Loaded, progress: Progress | None = None, *, plain: bool = False, streams: bool = False
+) -> RunRecord:
+    """Run a scenario; arguments are those of ``Simulation``.
+
+    Raises ScenarioError or DoesNotFit before anything is simulated.
+    """
+    streams = streams or loaded.spec.metrics != "vllm"
+    return Simulation(assemble(loaded), progress, plain=plain, streams=streams).run()

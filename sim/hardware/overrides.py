@@ -42,16 +42,19 @@ def with_overrides(
     before |= {"hbm_bytes_per_s": profile.hbm_bytes_per_s, "memory_bytes": profile.memory_bytes}
     before |= {"host_slowdown": profile.host.slowdown}
     notes = tuple(f"what-if: {key} {value:.6g} instead of {_shown(before.get(key))}" for key, value in changed.items())
-    slowdown = profile.host.slowdown if host_slowdown is None else host_slowdown
     return replace(
         profile,
         peak_flops_per_s=peaks,
         hbm_bytes_per_s=hbm_bytes_per_s or profile.hbm_bytes_per_s,
         memory_bytes=int(memory_bytes or profile.memory_bytes),
-        host=profile.host if host_slowdown is None else HostProfile(slowdown=slowdown, source="what-if"),
+        host=profile.host if host_slowdown is None else _slowed(profile.host, host_slowdown),
         sources={**profile.sources, **dict.fromkeys(changed, "what-if")},
         notes=profile.notes + notes,
     )
+
+
+def _slowed(host: HostProfile, slowdown: float) -> HostProfile:
+    return replace(host, slowdown=slowdown, source="what-if", calibrated=False)
 
 
 def _shown(value: float | None) -> str:

@@ -145,6 +145,24 @@ class Price(_Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostOverheads(_Checked):
+    """What an engine version's host code adds, on the reference host (seconds).
+
+    A step occupies the host for ``step_s + sequence_s x sequences`` (+ ``prefill_layer_s x layers`` when it prefills)
+    and adds ``layer_gap_s x layers`` to the device. A request reaches the scheduler ``request_latency_s`` after it was
+    sent, and the front end takes in one request per ``request_serial_s``.
+    """
+
+    step_s: Seconds
+    sequence_s: Seconds
+    layer_gap_s: Seconds
+    prefill_layer_s: Seconds
+    request_latency_s: Seconds
+    request_serial_s: Seconds
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostProfile(_Checked):
     """The CPU beside the device, relative to the host the engines' overheads were measured on."""
 
@@ -154,6 +172,8 @@ class HostProfile(_Checked):
     date: str | None = None
     calibrated: Flag = False
     """True: measured on this host with a serving engine."""
+    overheads: Mapping[str, HostOverheads] = field(default_factory=dict)
+    """By engine: what its host code adds here, in place of what its version's record says; times ``slowdown`` too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,21 +203,3 @@ class HardwareProfile(_Checked):
     def ridge_flops_per_byte(self, dtype: str) -> float:
         """Arithmetic intensity above which a kernel of ``dtype`` is bound by compute."""
         return self.peak_flops_per_s[dtype] / self.hbm_bytes_per_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostOverheads:
-    """What an engine version's host code adds, on the reference host (seconds).
-
-    A step occupies the host for ``step_s + sequence_s x sequences`` (+ ``prefill_layer_s x layers`` when it prefills)
-    and adds ``layer_gap_s x layers`` to the device. A request reaches the scheduler ``request_latency_s`` after it was
-    sent, and the front end takes in one request per ``request_serial_s``.
-    """
-
-    step_s: float
-    sequence_s: float
-    layer_gap_s: float
-    prefill_layer_s: float
-    request_latency_s: float
-    request_serial_s: float
-    source: str

@@ -25,6 +25,7 @@ SHAPES = (
     Link,
     shapes.Price,
     shapes.HostProfile,
+    shapes.HostOverheads,
     shapes.GemmCurve,
     shapes.MoeCurve,
     shapes.DecodeAttentionCurve,

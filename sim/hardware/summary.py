@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from sim.hardware.profile import HardwareProfile, Link
@@ -38,6 +39,7 @@ def hardware_summary(profile: HardwareProfile) -> dict[str, Any]:
             "source": profile.host.source,
             "date": profile.host.date,
             "calibrated": profile.host.calibrated,
+            "overheads": {engine: asdict(overheads) for engine, overheads in profile.host.overheads.items()},
         },
         "sources": dict(profile.sources),
         "notes": list(profile.notes),

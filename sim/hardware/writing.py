@@ -42,6 +42,7 @@ def as_document(value: Any) -> Any:
             field.name: as_document(getattr(value, field.name))
             for field in fields(value)
             if field.default is MISSING or getattr(value, field.name) != field.default
+            if field.default_factory is MISSING or getattr(value, field.name) != field.default_factory()
         }
     if isinstance(value, Mapping):
         return {key: as_document(item) for key, item in value.items()}

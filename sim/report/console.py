@@ -28,6 +28,8 @@ from sim.report.format import percent
 if TYPE_CHECKING:
     import pandas as pd
 
+    from sim.bench import BenchResult
+
 BOUND_STYLES = {
     "compute": "red",
     "memory": "blue",
@@ -169,3 +171,18 @@ def print_sweep(frame: pd.DataFrame, varied: Sequence[str] | None = None, consol
     console.print(table)
     for point, reason in failures(frame, varied):
         console.print(Text.assemble((point, "bold"), (f" cannot run: {reason}", "red")))
+
+
+def print_results(runs: Sequence[tuple[str, BenchResult]], console: Console | None = None) -> None:
+    """Runs out of load generators' result files, one a row, and what their reader had to say."""
+    from sim.report.benches import COLUMNS, bench_cells, bench_notes
+
+    console = console or make_console()
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for index, name in enumerate(COLUMNS):
+        table.add_column(Text(name), justify="left" if index < 2 else "right", overflow="fold")
+    for row in bench_cells(runs):
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+    for name, notices in bench_notes(runs):
+        console.print(Text(name + notices))

@@ -13,6 +13,7 @@ from sim.results.gaps import GapLog
 from sim.results.requests import COMPLETED, RequestLog
 from sim.results.speculation import VerificationCount
 from sim.results.steps import StepLog
+from sim.results.streams import StreamLog
 
 Step = tuple[Any, float, float, int, int, int, float, float, float, float]
 """What was planned, and ``StepRow``'s fields from planned_s to context_tokens and from compute_s to launch_s."""
@@ -28,7 +29,7 @@ class ReplicaRecorder:
     request's share is the difference between two readings. ``request.order`` is the row of the request table.
     """
 
-    def __init__(self, requests: RequestLog, steps: StepLog, replica: int) -> None:
+    def __init__(self, requests: RequestLog, steps: StepLog, replica: int, streams: StreamLog | None = None) -> None:
         self.gaps = GapLog()
         self.append_row, self._append_rows = steps.rows.append, steps.append_rows
         self.replica = replica
@@ -40,6 +41,8 @@ class ReplicaRecorder:
         self._flush_if_full = steps.flush_if_full
         self._mixed_s = 0.0
         self._requests = requests
+        self._streams = streams
+        """Where it is noted which steps gave a request a chunk, if anybody asks for that."""
         self.streaming: dict[Request, Streak] = {}
         """Requests that emitted in the step completed last."""
         self._paused_since_s: dict[Request, float] = {}
@@ -82,6 +85,9 @@ class ReplicaRecorder:
             self._finish(request, end_s)
         if outcome.tokens:
             self.verified.add(outcome.verified)
+            if self._streams is not None:
+                for request, tokens in zip(outcome.emitted, outcome.tokens, strict=True):
+                    self._streams.burst(request.order, tokens)
         row = (
             self.replica, *step[:5], *counts, len(plan.preempted), *step[5:], gap_s, streaming, outcome.output_tokens
         )  # fmt: skip
@@ -141,14 +147,14 @@ class ReplicaRecorder:
         """The engine dropped a request; it keeps the tokens that reached its client."""
         streak = self.streaming.pop(request, None)
         if streak is not None:
-            self._settle(request, streak)
+            self._settle(request, streak, self.steps_taken)
         self._paused_since_s.pop(request, None)
         self._requests.output_tokens[request.order] = request.emitted_tokens
 
     def close(self) -> None:
         """The run is over: what still streams or waits keeps the tokens it has."""
         for request, streak in self.streaming.items():
-            self._settle(request, streak)
+            self._settle(request, streak, self.steps_taken)
         for request in (*self.streaming, *self._paused_since_s):
             self._requests.output_tokens[request.order] = request.emitted_tokens
 
@@ -197,12 +203,15 @@ class ReplicaRecorder:
     def _pause(self, request: Request) -> None:
         streak = self.streaming.pop(request, None)
         if streak is not None:
-            self._settle(request, streak)
+            self._settle(request, streak, self.steps_taken)
             self._paused_since_s[request] = self.last_end_s
 
-    def _settle(self, request: Request, streak: Streak) -> None:
+    def _settle(self, request: Request, streak: Streak, stop: int) -> None:
+        """A streak ended before step ``stop``."""
         requests, row = self._requests, request.order
         since, pure_s, mixed_s = streak
+        if self._streams is not None:
+            self._streams.streak(row, self.replica, since, stop)
         requests.decode_s[row] += self.pure_s - pure_s
         requests.decode_interference_s[row] += self._mixed_s - mixed_s
         largest_s = self.gaps.largest_after(since)
@@ -211,7 +220,7 @@ class ReplicaRecorder:
 
     def _finish(self, request: Request, end_s: float) -> None:
         requests, row = self._requests, request.order
-        self._settle(request, self.streaming.pop(request))
+        self._settle(request, self.streaming.pop(request), self.steps_taken + 1)
         requests.finish_s[row] = end_s
         requests.output_tokens[row] = request.emitted_tokens
         requests.status[row] = COMPLETED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,10 +61,11 @@ class Result:
 
         return Plots(self)
 
-    def save(self, folder: str | Path, *, trace: bool = False) -> list[Path]:
+    def save(self, folder: str | Path, *, trace: bool = False, exports: Sequence[str] = ()) -> list[Path]:
         """Write summary.json, requests.parquet, steps.parquet and report.html (and trace.json.gz); each atomically.
 
-        Returns the files. Raises OSError where the folder cannot be written.
+        ``exports``: load generators (``sim.bench.EXPORTS``) as whose result files the run is written too; it must have
+        been made with ``streams=True``. Returns the files. Raises OSError where the folder cannot be written.
         """
         from sim.report.html import html
         from sim.report.perfetto import write_trace
@@ -79,7 +81,21 @@ class Result:
         if trace:
             written.append(folder / "trace.json.gz")
             write_trace(self.requests, self.run.steps.table.frames(), written[-1])
+        for name in exports:
+            written += self.export(name, folder)
         return written
+
+    def export(self, name: str, folder: str | Path) -> list[Path]:
+        """Write the run as the result file of a load generator (``sim.bench.EXPORTS``) and return what was written.
+
+        Raises RidgelineError where the run was made without ``streams=True``.
+        """
+        from sim.bench import EXPORTS, bench_result, write_export
+        from sim.errors import RidgelineError
+
+        if self.run.streams is None:
+            raise RidgelineError("the run kept no streams\n  cure: sim.run(..., streams=True)")
+        return write_export(bench_result(self, EXPORTS[name]), name, Path(folder))
 
     def __repr__(self) -> str:
         summary, counts = self.summary, self.summary["requests"]

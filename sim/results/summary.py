@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.engine.versions import SPECIFIC_SETTINGS
+from sim.results.definitions import measured_by
 from sim.results.metrics import (
     Weighted,
     as_json,
@@ -21,6 +22,7 @@ from sim.results.metrics import (
 )
 from sim.results.requests import COMPLETED, STATUSES, derive
 from sim.results.speculation import speculative_summary
+from sim.results.streams import Streams
 from sim.results.verdict import Verdict, judge
 
 if TYPE_CHECKING:
@@ -50,7 +52,8 @@ def summarise(run: RunRecord) -> dict[str, Any]:
     """
     setup, spec = run.setup, run.setup.loaded.spec
     everyone = run.requests.columns()
-    columns = derive(everyone, COLUMNS, measured_rows(everyone, spec.measure.warmup))
+    rows = measured_rows(everyone, spec.measure.warmup)
+    columns = derive(everyone, COLUMNS, rows)
     window = measured_window(columns, run.end_s)
     window_s = window[1] - window[0]
     slo = {"ttft_s": spec.slo.ttft, "tpot_s": spec.slo.tpot, "e2e_s": spec.slo.e2e}
@@ -75,6 +78,8 @@ def summarise(run: RunRecord) -> dict[str, Any]:
             "throughput": throughput(columns, window_s),
             **{name: distribution(columns[name]) for name in LATENCIES},
             "itl_s": _itl(run, window[0]),
+            **({} if spec.metrics == "vllm" else measured_by(spec.metrics, measured_streams(run, rows))),
+            "metrics": spec.metrics,
             "slo": {
                 **slo,
                 "target_attainment": spec.slo.attainment if has_slo else None,
@@ -91,6 +96,15 @@ def summarise(run: RunRecord) -> dict[str, Any]:
         }
     )
     return summary
+
+
+def measured_streams(run: RunRecord, rows: slice | np.ndarray) -> Streams:
+    """What clients saw of the measured requests that completed. The run must have kept it."""
+    assert run.streams is not None, "the run was made without streams"
+    everyone = run.requests.columns()
+    completed = np.flatnonzero(everyone["status"] == COMPLETED)
+    measured = np.arange(len(everyone["status"]))[rows]
+    return run.streams.streams(everyone, run.steps.table, np.intersect1d(completed, measured))
 
 
 def _settings(setup: Setup) -> dict[str, Any]:
@@ -167,13 +181,13 @@ def _bound(run: RunRecord) -> dict[str, float]:
 
 
 def _verdict(run: RunRecord, columns: dict[str, np.ndarray]) -> Verdict:
-    arrivals = run.setup.loaded.spec.traffic.arrivals
     served = int((columns["status"] == COMPLETED).sum())
     if not len(columns["status"]):
         return Verdict("stable", "the warm-up left no request to measure")
     if not served and not run.partial:
         return Verdict("overloaded", f"none of {len(columns['status']):,} requests was served")
-    if arrivals.process == "burst":
+    traffic = run.setup.traffic()
+    if traffic.at_once:
         return Verdict("stable", "a burst: all is sent at once, so latencies depend on how many requests there are")
     due_s = columns["received_s"] - columns["client_wait_s"]
-    return judge(due_s, columns["scheduled_s"], open_loop=arrivals.process != "closed")
+    return judge(due_s, columns["scheduled_s"], open_loop=traffic.closed_concurrency is None)

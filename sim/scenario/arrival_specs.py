@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sim.scenario.protocol_specs import Protocol
 from sim.scenario.quantities import REAL, PerSecond
 from sim.scenario.spec import Concurrency, Spec
 
@@ -70,4 +71,4 @@ class Trace(Spec):
     max_concurrency: Concurrency | None = None
 
 
-Arrivals = Annotated[Poisson | Gamma | Constant | Burst | Closed | Trace, Field(discriminator="process")]
+Arrivals = Annotated[Poisson | Gamma | Constant | Burst | Closed | Trace | Protocol, Field(discriminator="process")]

@@ -8,6 +8,7 @@ from math import inf
 from sim.errors import Problem, ScenarioError
 from sim.scenario import specs
 from sim.scenario.lognormal import lognormal_sigma
+from sim.scenario.protocol_faults import protocol_faults
 
 SMALLEST_CV, LARGEST_CV = 1e-4, 1e3
 LEAST_RATE_PER_S = 1e-6
@@ -29,6 +30,7 @@ def check(spec: specs.TrafficSpec) -> None:
 def faults(spec: specs.TrafficSpec) -> Iterator[Fault]:
     """Everything wrong in a traffic spec, in the order of its keys."""
     yield from _arrivals(spec)
+    yield from protocol_faults(spec)
     yield from _lengths(spec)
     yield from _shared_prefix(spec)
     yield from _sessions(spec)
@@ -41,17 +43,20 @@ def _arrivals(spec: specs.TrafficSpec) -> Iterator[Fault]:
     arrivals = spec.arrivals
     if isinstance(arrivals, specs.Gamma):
         yield from _gamma(arrivals)
-    if isinstance(arrivals, specs.Trace):
-        if not LEAST_SCALE <= arrivals.time_scale <= 1 / LEAST_SCALE:
-            cure = f"give a factor from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}"
-            yield "arrivals.time_scale", f"time_scale={arrivals.time_scale:g} is out of range", cure
-    elif isinstance(arrivals, specs.Closed):
-        if "of" in arrivals.model_fields_set and spec.sessions is None:
-            yield "arrivals.of", "has no effect: every request is a session of its own", "leave it out, or add sessions"
-    elif not isinstance(arrivals, specs.Burst) and arrivals.rate < LEAST_RATE_PER_S:
-        cure = f"give at least {LEAST_RATE_PER_S:g} per second"
-        yield "arrivals.rate", f"rate={arrivals.rate:g} is out of range", cure
-    if isinstance(arrivals, specs.Trace) or spec.requests is not None:
+    if isinstance(arrivals, specs.Closed) and "of" in arrivals.model_fields_set and spec.sessions is None:
+        yield "arrivals.of", "has no effect: every request is a session of its own", "leave it out, or add sessions"
+    if isinstance(arrivals, specs.Trace) and not LEAST_SCALE <= arrivals.time_scale <= 1 / LEAST_SCALE:
+        cure = f"give a factor from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}"
+        yield "arrivals.time_scale", f"time_scale={arrivals.time_scale:g} is out of range", cure
+    for name in ("rate", "ramp_up_start_rate", "ramp_up_end_rate"):
+        rate = getattr(arrivals, name, None)
+        if rate is not None and rate < LEAST_RATE_PER_S:
+            cure = f"give at least {LEAST_RATE_PER_S:g} per second"
+            yield f"arrivals.{name}", f"{name}={rate:g} is out of range", cure
+    ends_itself = isinstance(arrivals, specs.Trace) or (
+        isinstance(arrivals, specs.InferencePerf) and arrivals.duration is not None
+    )
+    if ends_itself or spec.requests is not None or isinstance(arrivals, specs.VllmBench):
         return
     if isinstance(arrivals, specs.Burst):
         yield "requests", "a burst has no size", "add requests: 1000"
@@ -104,6 +109,9 @@ def _sessions(spec: specs.TrafficSpec) -> Iterator[Fault]:
         return
     if isinstance(spec.arrivals, specs.Trace):
         yield "sessions", "a trace has its own requests", "leave it out, or use another process of arrivals"
+    elif isinstance(spec.arrivals, specs.Protocol):
+        cure = "use poisson, gamma, constant, burst or closed arrivals"
+        yield "sessions", f"{spec.arrivals.process} sends requests that stand alone", cure
     tools, fan_out = sessions.tool_calls, sessions.fan_out
     for name, lengths in session_lengths(sessions):
         yield from _length(f"sessions.{name}", lengths)
@@ -132,7 +140,8 @@ def _most(lengths: specs.Lengths) -> float:
     """The largest that can be drawn."""
     if isinstance(lengths, specs.Fixed):
         return lengths.value
-    return inf if isinstance(lengths, specs.Empirical) or lengths.high is None else lengths.high
+    high = getattr(lengths, "high", None)
+    return inf if high is None else high
 
 
 def _delay(name: str, delays: specs.Delays) -> Iterator[Fault]:

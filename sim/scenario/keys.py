@@ -96,10 +96,6 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
     "traffic.classes": (f"traffic of several classes {NOT_YET}", "use traffic.priorities, or one scenario per class"),
     "traffic.client.network": _CLIENT,
     "traffic.client.tokenise": _CLIENT,
-    "metrics": (
-        f"a choice of metric definitions {NOT_YET}",
-        "leave it out: figures are defined as vllm bench serve does",
-    ),
 }
 """Keys the design names that cannot be had yet: the problem, and what to do instead."""
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from sim.scenario.protocol_specs import SglangRandom, VllmRandom
 from sim.scenario.quantities import REAL
 from sim.scenario.spec import MOST_TOKENS, MeanTokens, Spec, Tokens
 
@@ -64,6 +65,9 @@ def _bare_length(value: Any) -> Any:
 
 
 Lengths = Annotated[
-    Annotated[Fixed | Uniform | Normal | LogNormal | Empirical, Field(discriminator="distribution")],
+    Annotated[
+        Fixed | Uniform | Normal | LogNormal | Empirical | VllmRandom | SglangRandom,
+        Field(discriminator="distribution"),
+    ],
     BeforeValidator(_bare_length),
 ]

@@ -9,6 +9,17 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 from sim.scenario.arrival_specs import Arrivals, Burst, Closed, Constant, Gamma, Poisson, Trace
 from sim.scenario.delay_specs import Delays, ExponentialDelay, FixedDelay, LogNormalDelay, UniformDelay
 from sim.scenario.length_specs import Empirical, Fixed, Lengths, LogNormal, Normal, Uniform
+from sim.scenario.protocol_specs import (
+    Aiperf,
+    Guidellm,
+    InferencePerf,
+    Llmperf,
+    Protocol,
+    SglangBench,
+    SglangRandom,
+    VllmBench,
+    VllmRandom,
+)
 from sim.scenario.quantities import (
     REAL,
     WHOLE,
@@ -33,6 +44,7 @@ __all__ = [
     "MOST_REQUESTS",
     "MOST_TOKENS",
     "AbstractModel",
+    "Aiperf",
     "Arrivals",
     "Burst",
     "Cancellation",
@@ -49,11 +61,14 @@ __all__ = [
     "Fixed",
     "FixedDelay",
     "Gamma",
+    "Guidellm",
     "HardwareChoice",
     "HardwareOverride",
+    "InferencePerf",
     "KvDType",
     "Lengths",
     "LinearCost",
+    "Llmperf",
     "LogNormal",
     "LogNormalDelay",
     "MeasureSpec",
@@ -62,9 +77,12 @@ __all__ = [
     "PeakDType",
     "Poisson",
     "Policy",
+    "Protocol",
     "RooflineCost",
     "Scenario",
     "SessionsSpec",
+    "SglangBench",
+    "SglangRandom",
     "SharedPrefix",
     "SloSpec",
     "Spec",
@@ -74,6 +92,8 @@ __all__ = [
     "TrafficSpec",
     "Uniform",
     "UniformDelay",
+    "VllmBench",
+    "VllmRandom",
     "WeightDType",
     "ZipfPopularity",
 ]
@@ -289,5 +309,7 @@ class Scenario(Spec):
     slo: SloSpec = SloSpec()
     cost: Cost = RooflineCost()
     measure: MeasureSpec = MeasureSpec()
+    metrics: Literal["vllm", "sglang", "guidellm", "aiperf", "genai-perf", "inference-perf", "llmperf"] = "vllm"
+    """Whose definitions of TTFT, TPOT, ITL and E2E the summary follows; tables keep vLLM's."""
     seed: Annotated[int, Field(ge=0, lt=2**63), WHOLE] = 0
     """Of all random streams; the same scenario and seed give the same tables."""

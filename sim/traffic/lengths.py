@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sim.scenario import specs
 from sim.scenario.lognormal import lognormal_sigma
 from sim.scenario.specs import MOST_TOKENS
+from sim.traffic.protocols import sglang_range, vllm_range
 from sim.traffic.tables import read_counts
 
 Integers = NDArray[np.int64]
@@ -27,6 +28,12 @@ def build_lengths(spec: specs.Lengths, base_dir: Path, key_path: str) -> Draw:
             return lambda _, count: np.full(count, value, dtype=np.int64)
         case specs.Uniform():
             low, high = spec.low, spec.high
+            return lambda generator, count: generator.integers(low, high, size=count, endpoint=True)
+        case specs.VllmRandom():
+            low, high = vllm_range(spec.length, spec.range_ratio)
+            return lambda generator, count: generator.integers(low, high, size=count, endpoint=True)
+        case specs.SglangRandom():
+            low, high = sglang_range(spec.length, spec.range_ratio)
             return lambda generator, count: generator.integers(low, high, size=count, endpoint=True)
         case specs.Normal():
             return _normal(spec)

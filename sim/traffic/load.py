@@ -19,7 +19,7 @@ import numpy as np
 from sim.engine.request import Piece
 from sim.scenario import specs
 from sim.scenario.faults import check
-from sim.traffic import mooncake
+from sim.traffic import mooncake, protocols
 from sim.traffic.arrivals import Block, Integers, Source, build_process
 from sim.traffic.conversations import Conversations, session_lengths
 from sim.traffic.lengths import Draw, build_lengths
@@ -70,6 +70,7 @@ class Traffic:
     ) -> None:
         check(spec)
         self._spec = spec
+        self._arrivals = protocols.plain(spec.arrivals)
         self._seed = seed
         self._block_requests = block_requests
         self._lengths = {
@@ -89,19 +90,30 @@ class Traffic:
     @property
     def counts_sessions(self) -> bool:
         """A closed loop is of sessions, not of their requests."""
-        return isinstance(self._spec.arrivals, specs.Closed) and self._spec.arrivals.of == "sessions"
+        return isinstance(self._arrivals, specs.Closed) and self._arrivals.of == "sessions"
 
     @property
     def closed_concurrency(self) -> int | None:
         """Clients of a closed loop, each of which waits for its answer; None where arrivals have times."""
-        arrivals = self._spec.arrivals
+        arrivals = self._arrivals
+        if isinstance(arrivals, specs.Guidellm) and arrivals.profile == "concurrent":
+            return arrivals.streams
         return arrivals.concurrency if isinstance(arrivals, specs.Closed) else None
+
+    @property
+    def at_once(self) -> bool:
+        """Everything is due at time 0."""
+        return isinstance(self._arrivals, specs.Burst)
 
     @property
     def max_concurrency(self) -> int | None:
         """Requests in flight at most; None without a limit."""
-        arrivals = self._spec.arrivals
-        return None if isinstance(arrivals, specs.Closed) else arrivals.max_concurrency
+        if self.closed_concurrency is not None:
+            return None
+        arrivals = self._arrivals
+        return (
+            arrivals.concurrency if isinstance(arrivals, specs.Aiperf) else getattr(arrivals, "max_concurrency", None)
+        )
 
     @property
     def limit(self) -> int | None:
@@ -176,10 +188,10 @@ class Traffic:
         return open_trace(self._spec.arrivals, base_dir, frozenset(COLUMNS - stated))
 
     def _source(self) -> Source:
-        arrivals = self._spec.arrivals
+        arrivals, draws = self._arrivals, generator(self._seed, "arrivals")
         if isinstance(self._trace, Trace) and isinstance(arrivals, specs.Trace):
             return TraceSource(self._trace, arrivals.time_scale, self._spec.duration)
-        return build_process(arrivals, generator(self._seed, "arrivals"))
+        return protocols.build_protocol(arrivals, self._spec.requests, draws) or build_process(arrivals, draws)
 
 
 class Draws:

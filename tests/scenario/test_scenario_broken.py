@@ -94,7 +94,7 @@ CASES = {
     ),
     "no process": (
         ("process: poisson, rate: 8", "concurrency: 8"),
-        "w.yaml:5: traffic.arrivals: says no process\n  cure: add process: closed",
+        "w.yaml:5: traffic.arrivals: says no process\n  cure: add process: one of closed, aiperf, llmperf",
     ),
     "no distribution": (
         ("prompt_tokens: 512", "prompt_tokens: {mean: 512, p99: 4000}"),
@@ -119,7 +119,7 @@ CASES = {
         ("seed: 1", "~: 1\ntrue: 1\n5: 1"),
         "\n".join(
             f"w.yaml:{line}: {key}: unknown key\n"
-            "  cure: known here: model, hardware, engine, deployment, traffic, slo, cost, measure, seed"
+            "  cure: known here: model, hardware, engine, deployment, traffic, slo, cost, measure, metrics, seed"
             for line, key in ((9, "~"), (10, "true"), (11, "5"))
         ),
     ),
