@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import sim
+from sim.errors import ScenarioError
 from sim.traffic.sessions import Session, Turn, Wait
 
 LINEAR = {"model": "linear", "prefill_s_per_token": 1e-3, "step_s": 10e-3}
@@ -266,3 +267,11 @@ def test_the_agents_example_answers_its_question(repo):
 
     assert task_s() == pytest.approx(75, rel=0.1)
     assert task_s(branches=1, turns=12) == pytest.approx(119, rel=0.1)
+
+
+@pytest.mark.parametrize("chats", [{}, {"sessions": {"turns": 2}}])
+def test_clients_who_are_only_rejected_are_told_so(chats):
+    """They send one request after another at the same instant, and no duration ever passes."""
+    load = {"arrivals": {"process": "closed", "concurrency": 3}, "duration": "1 s", "prompt_tokens": 500, **chats}
+    with pytest.raises(ScenarioError, match=r"traffic.duration: never passes.*is rejected"):
+        run(load, max_model_len=400)
