@@ -24,6 +24,7 @@ from sim.scenario.specs import AbstractModel, DeploymentSpec, EngineSpec, Hardwa
 from sim.scenario.specs import LinearCost as LinearSpec
 from sim.traffic import Traffic, open_traffic
 from sim.traffic.patience import GiveUp, patience
+from sim.traffic.stages import Stages, stages
 from sim.work import CostModel
 
 UNBOUNDED_TOKENS = 10_000_000
@@ -81,6 +82,10 @@ class Setup:
     def traffic(self) -> Traffic:
         """The load, from its start."""
         return open_traffic(self.loaded.spec.traffic, self.loaded.base_dir, self.loaded.spec.seed)
+
+    def stages(self) -> Stages | None:
+        """What lies between clients and server, from its start; None: nothing."""
+        return stages(self.loaded.spec.traffic, self.loaded.spec.seed)
 
     def patience(self) -> Iterator[GiveUp] | None:
         """When clients give up their requests, in the order of sending; None: they never do."""

@@ -77,7 +77,8 @@ class Simulation:
         self.setup = setup
         self.env = Clock()
         traffic = setup.traffic()
-        self.requests = RequestLog(in_sessions=traffic.in_sessions)
+        self._stages = setup.stages()
+        self.requests = RequestLog(in_sessions=traffic.in_sessions, with_return=self._stages is not None)
         self.steps = StepLog()
         self.truncated = 0
         self.rejections: Counter[str] = Counter()
@@ -106,7 +107,8 @@ class Simulation:
         concurrency = traffic.closed_concurrency
         counted = concurrency is None or setup.loaded.spec.traffic.requests is not None
         self._most_rejected = None if counted else (concurrency or 0) + MOST_REJECTED
-        waits = traffic.limit is not None or traffic.in_sessions or self._patience is not None
+        waits = traffic.limit is not None or traffic.in_sessions
+        waits = waits or self._patience is not None or self._stages is not None
         self._pace: Pace = InStep(self.env) if waits else Lagging()
         self._clients = (SessionClients if traffic.in_sessions else Clients)(self.env, traffic, self._send)
 
@@ -151,8 +153,14 @@ class Simulation:
             self._pace.catch_up(self.replicas, sent_s)
         index = self._router.pick(self.replicas, request, session_id)
         self.requests.replica[row] = index
-        self._front_ends[index].submit(request, sent_s)
-        self._pace.sent(self.replicas[index], sent_s)
+        if self._stages is None:
+            self._front_ends[index].submit(request, sent_s)
+            self._pace.sent(self.replicas[index], sent_s)
+        else:
+            trip = self._stages.next(arrival.prompt_tokens)
+            self.requests.return_s[row] = trip.back_s
+            self.replicas[index].on_the_way.add(request)
+            self.env.call_at(sent_s + trip.out_s, partial(self._reach, request, trip.tokenise_s))
         if patience is not None and patience.after_s < inf:
             status = CANCELLED if patience.cancelled else FAILED
             self.env.call_at(sent_s + patience.after_s, partial(self._give_up, request, status))
@@ -170,6 +178,19 @@ class Simulation:
         cure = "shorten the prompts, raise engine.max_model_len, or add traffic.requests"
         return ScenarioError([self.setup.loaded.problem("traffic.duration", problem, cure)])
 
+    def _reach(self, request: Request, tokenise_s: float) -> None:
+        """A request is at the server: it is tokenised, and then the engine's, even if its client has left meanwhile."""
+        now_s, row = self.env.now, request.order
+        received_s = self._front_ends[self.requests.replica[row]].accept(now_s) + tokenise_s
+        self.env.call_at(received_s, partial(self._receive, request))
+
+    def _receive(self, request: Request) -> None:
+        replica = self.replicas[self.requests.replica[request.order]]
+        replica.on_the_way.discard(request)
+        if self.requests.status[request.order] == SUBMITTED:
+            replica.receive(request, self.env.now)
+            self._pace.sent(replica, self.env.now)
+
     def _give_up(self, request: Request, status: int) -> None:
         """A client's patience is over; nothing happens if its request has ended."""
         row, now_s = request.order, self.env.now
@@ -179,7 +200,10 @@ class Simulation:
         self._last_event_s = now_s
         self._ended += 1
         index = self.requests.replica[row]
-        self._front_ends[index].cancel(request, now_s)
+        if request in self.replicas[index].on_the_way:  # the server drops it on arrival
+            self.replicas[index].on_the_way.discard(request)
+        else:
+            self._front_ends[index].cancel(request, now_s)
         self._pace.sent(self.replicas[index], now_s)
         self._clients.ended(row, 0, completed=False)
 
@@ -216,7 +240,12 @@ class Simulation:
 
     def _finished(self, request: Request) -> None:
         self._ended += 1
-        self._clients.ended(request.order, request.emitted_tokens, completed=True)
+        row, tokens = request.order, request.emitted_tokens
+        if self._stages is None:
+            self._clients.ended(row, tokens, completed=True)
+        else:
+            answered_s = self.requests.finish_s[row] + self.requests.return_s[row]
+            self.env.call_at(answered_s, partial(self._clients.ended, row, tokens, completed=True))
         if self._progress is not None and self._ended % 64 == 0:
             self._progress(self._ended, self.requests.finish_s[request.order])
 
@@ -270,5 +299,6 @@ def simulate(
 
     Raises ScenarioError or DoesNotFit before anything is simulated.
     """
-    streams = streams or loaded.spec.metrics != "vllm"
+    client = loaded.spec.traffic.client
+    streams = streams or loaded.spec.metrics != "vllm" or (client is not None and client.stream_interval > 1)
     return Simulation(assemble(loaded), progress, plain=plain, streams=streams).run()

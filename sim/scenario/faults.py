@@ -48,6 +48,8 @@ def _arrivals(spec: specs.TrafficSpec) -> Iterator[Fault]:
     if isinstance(arrivals, specs.Trace) and not LEAST_SCALE <= arrivals.time_scale <= 1 / LEAST_SCALE:
         cure = f"give a factor from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}"
         yield "arrivals.time_scale", f"time_scale={arrivals.time_scale:g} is out of range", cure
+    if isinstance(arrivals, specs.Closed) and "of" in arrivals.model_fields_set and spec.sessions is None:
+        yield "arrivals.of", "has no effect: every request is a session of its own", "leave it out, or add sessions"
     for name in ("rate", "ramp_up_start_rate", "ramp_up_end_rate"):
         rate = getattr(arrivals, name, None)
         if rate is not None and rate < LEAST_RATE_PER_S:
@@ -140,8 +142,9 @@ def _most(lengths: specs.Lengths) -> float:
     """The largest that can be drawn."""
     if isinstance(lengths, specs.Fixed):
         return lengths.value
-    high = getattr(lengths, "high", None)
-    return inf if high is None else high
+    if isinstance(lengths, specs.VllmRandom | specs.SglangRandom):
+        return lengths.range_tokens[1]
+    return inf if isinstance(lengths, specs.Empirical) or lengths.high is None else lengths.high
 
 
 def _delay(name: str, delays: specs.Delays) -> Iterator[Fault]:

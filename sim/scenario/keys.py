@@ -74,7 +74,6 @@ NEGATED = {
 
 _LORA = (f"LoRA {NOT_YET}", "leave it out: adapters cost neither time nor memory here")
 _DISAGGREGATION = (f"disaggregated serving {NOT_YET}", "use deployment.replicas: each does prefill and decode")
-_CLIENT = (f"a client's network and tokenisation {NOT_YET}", "leave it out")
 _EXPERTS = (f"expert parallelism {NOT_YET}", "leave it out: experts are split by tensor_parallel")
 
 REFUSED_KEYS: dict[str, tuple[str, str]] = {
@@ -94,8 +93,6 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
     "deployment.prefill": _DISAGGREGATION,
     "deployment.decode": _DISAGGREGATION,
     "traffic.classes": (f"traffic of several classes {NOT_YET}", "use traffic.priorities, or one scenario per class"),
-    "traffic.client.network": _CLIENT,
-    "traffic.client.tokenise": _CLIENT,
 }
 """Keys the design names that cannot be had yet: the problem, and what to do instead."""
 

@@ -34,6 +34,10 @@ FURTHER = {
 
 def protocol_faults(spec: specs.TrafficSpec) -> Iterator[Fault]:
     """Everything wrong between the flags of a load generator."""
+    tools = specs.VllmBench | specs.SglangBench | specs.Guidellm | specs.Aiperf | specs.InferencePerf | specs.Llmperf
+    if isinstance(spec.arrivals, tools) and spec.sessions is not None:
+        process = spec.arrivals.process
+        yield "sessions", f"{process} sends single requests", "use an ordinary process of arrivals, such as poisson"
     match spec.arrivals:
         case specs.VllmBench():
             yield from _vllm_bench(spec.arrivals, spec.requests)

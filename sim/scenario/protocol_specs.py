@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil, floor
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -109,6 +110,12 @@ class VllmRandom(Spec):
     range_ratio: RangeRatio = 0.0
     """--random-range-ratio."""
 
+    @property
+    def range_tokens(self) -> tuple[int, int]:
+        """Smallest and largest."""
+        ratio = self.range_ratio
+        return max(floor(self.length * (1 - ratio)), 1), ceil(self.length * (1 + ratio))
+
 
 class SglangRandom(Spec):
     """sglang's random data: whole numbers from max(floor(L ratio), 1) to L."""
@@ -118,3 +125,8 @@ class SglangRandom(Spec):
     """--random-input-len or --random-output-len."""
     range_ratio: RangeShare = 0.0
     """--random-range-ratio."""
+
+    @property
+    def range_tokens(self) -> tuple[int, int]:
+        """Smallest and largest."""
+        return max(int(self.length * self.range_ratio), 1), self.length

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sim.scenario import specs
 from sim.scenario.lognormal import lognormal_sigma
 from sim.scenario.specs import MOST_TOKENS
-from sim.traffic.protocols import sglang_range, vllm_range
 from sim.traffic.tables import read_counts
 
 Integers = NDArray[np.int64]
@@ -29,11 +28,8 @@ def build_lengths(spec: specs.Lengths, base_dir: Path, key_path: str) -> Draw:
         case specs.Uniform():
             low, high = spec.low, spec.high
             return lambda generator, count: generator.integers(low, high, size=count, endpoint=True)
-        case specs.VllmRandom():
-            low, high = vllm_range(spec.length, spec.range_ratio)
-            return lambda generator, count: generator.integers(low, high, size=count, endpoint=True)
-        case specs.SglangRandom():
-            low, high = sglang_range(spec.length, spec.range_ratio)
+        case specs.VllmRandom() | specs.SglangRandom():
+            low, high = spec.range_tokens
             return lambda generator, count: generator.integers(low, high, size=count, endpoint=True)
         case specs.Normal():
             return _normal(spec)

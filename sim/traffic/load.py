@@ -117,6 +117,17 @@ class Traffic:
         )
 
     @property
+    def skips_full_moments(self) -> bool:
+        """A moment at which all clients are busy passes; the request leaves at a later one (aiperf)."""
+        return isinstance(self._arrivals, specs.Aiperf) and self._arrivals.concurrency is not None
+
+    def moments_s(self) -> Iterator[float]:
+        """The times of the arrival process, without end and whoever leaves at them."""
+        source = self._source()
+        while True:
+            yield from source.take(self._block_requests).time_s.tolist()
+
+    @property
     def limit(self) -> int | None:
         """Requests in flight at most, by whichever of the two; None: nobody waits for answers."""
         return self.closed_concurrency or self.max_concurrency
@@ -178,6 +189,8 @@ class Traffic:
         priorities, made = Priorities(self._spec, self._seed), 0
         while True:
             times_s = source.take(BLOCK_SESSIONS).time_s.tolist()
+            if not times_s:
+                return
             yield from maker.sessions(times_s, priorities.take(len(times_s)), made)
             made += len(times_s)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
-from math import ceil, floor
 
 import numpy as np
 
@@ -257,13 +256,3 @@ def _aiperf(arrivals: specs.Aiperf, generator: np.random.Generator) -> Source:
     if pattern == "gamma":
         return gamma(rate, (arrivals.arrival_smoothness or 1.0) ** -0.5, generator)
     return poisson(rate, generator)
-
-
-def vllm_range(length: int, ratio: float) -> tuple[int, int]:
-    """Smallest and largest length of vllm bench's random data."""
-    return max(floor(length * (1 - ratio)), 1), ceil(length * (1 + ratio))
-
-
-def sglang_range(length: int, ratio: float) -> tuple[int, int]:
-    """Smallest and largest length of sglang's random data."""
-    return max(int(length * ratio), 1), length

@@ -71,8 +71,6 @@ REFUSED = [
     ("deployment.prefill", {"replicas": 1}),
     ("deployment.decode", {"replicas": 1}),
     ("traffic.classes", []),
-    ("traffic.client", {"network": "1 ms"}),
-    ("traffic.client", {"tokenise": "1 ms"}),
     ("traffic.arrivals", {"process": "ramp", "from": 1, "to": 9, "over": "1 h", "shape": "linear"}),
     ("traffic.arrivals", {"process": "diurnal", "mean": 1, "amplitude": 1, "period": "1 d"}),
     *[
