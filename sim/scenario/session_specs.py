@@ -43,7 +43,8 @@ class SessionsSpec(Spec):
     """Arrivals are of sessions. A turn's prompt is all that was said before it, the answer included, and new tokens.
 
     ``traffic.prompt_tokens`` are the new tokens of a turn. ``traffic.shared_prefix`` and ``traffic.priorities`` are
-    drawn once per session.
+    drawn once per session. ``traffic.requests`` counts requests, and cuts the last session; after ``traffic.duration``
+    no turn is sent. ``max_concurrency`` bounds requests in flight: turns of sessions under way go before first turns.
     """
 
     turns: Lengths
