@@ -158,6 +158,8 @@ def models(
     model: Annotated[str | None, typer.Argument(metavar="[NAME_OR_CONFIG]", help="A preset or a config.json.")] = None,
     tensor_parallel: Annotated[int, typer.Option("--tensor-parallel", min=1)] = 1,
     pipeline_parallel: Annotated[int, typer.Option("--pipeline-parallel", min=1)] = 1,
+    data_parallel: Annotated[int, typer.Option("--data-parallel", min=1)] = 1,
+    expert_parallel: Annotated[int, typer.Option("--expert-parallel", min=1)] = 1,
     context: Annotated[int | None, typer.Option("--context", min=1, help="Tokens of one request.")] = None,
     weight_dtype: Annotated[str | None, typer.Option("--weight-dtype")] = None,
     kv_dtype: Annotated[str, typer.Option("--kv-dtype")] = "auto",
@@ -165,14 +167,16 @@ def models(
 ) -> None:
     """A model's parameters, bytes and FLOPs per token; without a name, the presets."""
     from sim.models import describe, preset_names
+    from sim.parallel import Parallelism
 
     if model is None:
         _list(preset_names(), as_json)
         return
     summary = describe(
         model,
-        tensor_parallel=tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
+        parallel=Parallelism(
+            tensor=tensor_parallel, pipeline=pipeline_parallel, data=data_parallel, expert=expert_parallel
+        ),
         context_tokens=context,
         weight_dtype=weight_dtype,
         kv_dtype=kv_dtype,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
 Bound = Literal["compute", "memory", "communication", "host"]
@@ -112,7 +113,21 @@ class DecodeTime(NamedTuple):
 class CostModel(Protocol):
     """Seconds of one step; pure: the same work always takes the same time."""
 
-    def step_time(self, work: StepWork) -> StepTime: ...
+    def step_time(self, work: StepWork) -> StepTime:
+        """Of a step that has the replica (of one data-parallel rank) to itself."""
+        ...
+
+    def stage_times(self, work: StepWork) -> tuple[StepTime, ...]:
+        """Of each pipeline stage; ``host_s`` is the first one's alone, sends to the next are in ``communication_s``."""
+        ...
+
+    def group_time(self, works: Sequence[StepWork]) -> StepTime:
+        """Of the step that all data-parallel ranks take together, one work each; an idle rank's is empty."""
+        ...
+
+    def group_stage_times(self, works: Sequence[StepWork]) -> tuple[StepTime, ...]:
+        """``group_time`` of each pipeline stage."""
+        ...
 
     def decode_time(self, sequences: int) -> DecodeTime | None:
         """Of steps that only decode; what ``step_time`` says of them, to the bit. None: it is not linear."""

@@ -14,9 +14,11 @@ from sim.work import DecodeTime, StepWork
 
 
 class AttentionCost:
-    """Time of all layers' attention in one step, on one rank."""
+    """Time of the attention of all layers (or those of a stage) in one step, on one tensor-parallel rank."""
 
-    def __init__(self, model: ModelSpec, device: Device, ranks: int, kv_dtype: str) -> None:
+    def __init__(
+        self, model: ModelSpec, device: Device, ranks: int, kv_dtype: str, layers: tuple[int, int] | None = None
+    ) -> None:
         self._windows = windows(model)
         use = Use(
             device=device,
@@ -25,7 +27,8 @@ class AttentionCost:
             activation_dtype=model.activation_dtype,
             windows=self._windows,
         )
-        shapes = Counter(layer.attention for layer in model.layers if layer.attention is not None)
+        first, last = layers or (0, len(model.layers))
+        shapes = Counter(layer.attention for layer in model.layers[first:last] if layer.attention is not None)
         self._kinds = [(_kind(shape, use), count) for shape, count in shapes.items()]
         self._mixed = device.mixed_step_decode
         self._by_decodes: dict[int, DecodeTime | None] = {}

@@ -15,6 +15,7 @@ from sim.hardware import (
     HardwareProfile,
     MoeCurve,
     PrefillAttentionCurve,
+    collectives,
 )
 
 Curve = TypeVar("Curve")
@@ -50,26 +51,38 @@ class Device:
         return IDEAL_PREFILL if self.ideal else _nearest(self.profile.efficiency.prefill_attention, head_dim)
 
     def all_reduce(self, ranks: int) -> CollectiveCurve:
-        """One all-reduce over ``ranks`` devices. Ideal: a ring over the scale-up link (PCIe without one), no latency.
+        """One all-reduce over ``ranks`` devices. Raises DoesNotFit where no link of the profile joins so many."""
+        curve = collectives.all_reduce(self.profile, ranks, ideal=self.ideal)
+        if curve is None:
+            raise DoesNotFit(*no_link(self.profile, f"a group of {ranks} devices"))
+        return curve
 
-        Raises DoesNotFit where the profile knows no way to join so many devices.
-        """
-        link = self.profile.scale_up
-        if self.ideal:
-            joined = link is not None and ranks <= link.devices
-            bytes_per_s = link.bytes_per_s if joined and link is not None else self.profile.pcie_bytes_per_s
-            if bytes_per_s is not None:
-                return CollectiveCurve(latency_s=0.0, bytes_per_s=bytes_per_s * ranks / (2 * (ranks - 1)))
-        else:
-            curves = self.profile.efficiency.all_reduce
-            known = [devices for devices in curves if devices >= ranks]
-            if known:
-                return curves[min(known)]
-        most = max(self.profile.efficiency.all_reduce, default=1)
-        raise DoesNotFit(
-            f"{self.profile.name} has no measured link for tensor parallelism over {ranks} devices",
-            f"use a tensor_parallel of at most {most}, or add all_reduce figures to the profile",
-        )
+    def all_gather(self, ranks: int) -> CollectiveCurve:
+        """All-gather or reduce-scatter of the whole's bytes."""
+        return collectives.all_gather(self.all_reduce(ranks), ranks)
+
+    def all_to_all(self, ranks: int) -> CollectiveCurve:
+        """Of the bytes that a device sends to others."""
+        return collectives.all_to_all(self.profile, self.all_reduce(ranks), ranks, ideal=self.ideal)
+
+    def send(self, stage: int, group: int) -> CollectiveCurve:
+        """From a pipeline stage of ``group`` devices to the next; from the device that is worst off."""
+        curves = [
+            collectives.send(self.profile, stage * group + rank, group=group, ideal=self.ideal) for rank in range(group)
+        ]
+        known = [curve for curve in curves if curve is not None]
+        if len(known) < len(curves):
+            raise DoesNotFit(*no_link(self.profile, f"pipeline stage {stage + 2}"))
+        return min(known, key=lambda curve: (curve.bytes_per_s, -curve.latency_s))
+
+
+def no_link(profile: HardwareProfile, what: str) -> tuple[str, str]:
+    """Problem and cure of a group that is too large for the profile's links."""
+    most = collectives.node_devices(profile)
+    return (
+        f"no link of {profile.name} is known that joins {what}",
+        f"use groups of at most {most} devices, or give the profile a network_bytes_per_s or all_reduce figures",
+    )
 
 
 def _row(curves: Mapping[str, Curve], weight_dtype: str) -> Curve:

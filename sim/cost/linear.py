@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sim.work import DecodeTime, StepTime, StepWork
@@ -23,6 +24,8 @@ class LinearCost:
     step_s_per_context_token: float = 0.0
     draft_pass_s: float = 0.0
     draft_passes: int = 0
+    stages: int = 1
+    """Pipeline stages, which share a step's time evenly: parallelism does not change what a step takes."""
 
     def prefill_s(self, tokens: int) -> float:
         """Prompt tokens of one step."""
@@ -39,6 +42,21 @@ class LinearCost:
         """Both, in one step."""
         decode_s = self.decode_s(work.decode_tokens, work.decode_context_tokens)
         return StepTime(0.0, self.prefill_s(work.prefill_tokens), decode_s, 0.0, 0.0)
+
+    def stage_times(self, work: StepWork) -> tuple[StepTime, ...]:
+        """Equal parts of ``step_time``."""
+        return self._parts(self.step_time(work))
+
+    def group_time(self, works: Sequence[StepWork]) -> StepTime:
+        """Of the slowest data-parallel rank."""
+        return max((self.step_time(work) for work in works), key=lambda time: time.device_s)
+
+    def group_stage_times(self, works: Sequence[StepWork]) -> tuple[StepTime, ...]:
+        """Equal parts of ``group_time``."""
+        return self._parts(self.group_time(works))
+
+    def _parts(self, time: StepTime) -> tuple[StepTime, ...]:
+        return (StepTime(*(seconds / self.stages for seconds in time)),) * self.stages
 
     def decode_time(self, sequences: int) -> DecodeTime:
         """Linear it is, without drafts to verify; windows cost nothing of their own, so there are none to count."""

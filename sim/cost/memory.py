@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 
 from sim.cost.dtypes import ACTIVATION_BYTES
 from sim.errors import DoesNotFit
 from sim.hardware import HardwareProfile
+from sim.hardware.collectives import most_devices, node_devices
 from sim.models.drafts import Draft
 from sim.models.memory import (
     KvGroups,
@@ -19,14 +19,19 @@ from sim.models.memory import (
     kv_dtype_bytes,
     kv_groups,
     layer_kv_bytes_per_token,
-    legal_tensor_parallel,
+    layers_of_block,
     weight_bytes_per_gpu,
     windows,
 )
+from sim.models.parallel import ONE_GPU, legal_tensor_parallel, stage_layers
 from sim.models.spec import Attention, DenseFfn, LatentAttention, ModelSpec
+from sim.parallel import Parallelism
 from sim.work import MemoryShare
 
 GIB = 2**30
+INFINITY = float("inf")
+STAGES = (2, 4, 8)
+"""Nodes in a pipeline that a cure may propose."""
 FRAMEWORK_BYTES = 0.3 * GIB
 """CUDA context, cuBLAS workspaces and allocator slack: what vLLM's logs call non-torch memory."""
 COLLECTIVE_BYTES = 0.7 * GIB
@@ -97,23 +102,32 @@ class KvCapacity:
         return self.blocks - self.reserved_blocks
 
 
-def activation_bytes(model: ModelSpec, tensor_parallel: int, max_batched_tokens: int, max_sequences: int) -> float:
-    """Peak activations of the profiling run: the widest layer over a full token budget, or sampling a full batch."""
-    width = 0.0
-    for layer in set(model.layers):
+def activation_bytes(
+    model: ModelSpec, parallel: Parallelism, max_batched_tokens: int, max_sequences: int, stage: int | None = None
+) -> float:
+    """Peak activations of the profiling run: the widest layer over a full token budget, or sampling a full batch.
+
+    Experts work on the tokens of all data-parallel ranks, and their buffers have room for every routed copy of a token
+    wherever its expert is (vLLM's ``fused_experts``). Only the last pipeline stage samples.
+    """
+    tensor_parallel, width = parallel.tensor, 0.0
+    first, last = (0, len(model.layers)) if stage is None else stage_layers(model, parallel.pipeline, stage)
+    for layer in set(model.layers[first:last]):
         inner = 0.0
         if isinstance(layer.ffn, DenseFfn):
             inner = layer.ffn.matrices * layer.ffn.intermediate / tensor_parallel
         elif layer.ffn is not None:
             per_token = layer.ffn.experts_per_token * (
-                layer.ffn.matrices * layer.ffn.expert_intermediate / tensor_parallel + model.hidden
+                layer.ffn.matrices * layer.ffn.expert_intermediate / parallel.expert_tensor + model.hidden
             )
-            inner = per_token + layer.ffn.matrices * layer.ffn.shared_intermediate / tensor_parallel
+            inner = per_token * parallel.data + layer.ffn.matrices * layer.ffn.shared_intermediate / tensor_parallel
         if isinstance(layer.attention, Attention | LatentAttention):
             value_dim = layer.attention.value_head_dim
             inner = max(inner, 3 * layer.attention.query_heads * value_dim / tensor_parallel)
         width = max(width, inner)
     layer_bytes = max_batched_tokens * (width + RESIDUAL_COPIES * model.hidden) * ACTIVATION_BYTES
+    if stage is not None and stage < parallel.pipeline - 1:
+        return layer_bytes
     return max(layer_bytes, max_sequences * model.vocabulary * SAMPLER_BYTES_PER_LOGIT)
 
 
@@ -121,7 +135,8 @@ def kv_budget(
     model: ModelSpec,
     profile: HardwareProfile,
     *,
-    tensor_parallel: int,
+    parallel: Parallelism,
+    stage: int = 0,
     gpu_memory_utilization: float,
     max_batched_tokens: int,
     max_sequences: int,
@@ -129,14 +144,14 @@ def kv_budget(
     share: MemoryShare,
     draft: Draft | None = None,
 ) -> KvBudget:
-    """What one GPU has left. Raises nothing: ``kv_bytes`` may be negative.
+    """What one GPU of a pipeline stage has left. Raises nothing: ``kv_bytes`` may be negative.
 
     A share of what was free before loading leaves its rest to activations and graphs, so they are not counted again.
     """
-    weights = weight_bytes_per_gpu(model, tensor_parallel)
-    framework = FRAMEWORK_BYTES + (COLLECTIVE_BYTES if tensor_parallel > 1 else 0.0)
+    weights = weight_bytes_per_gpu(model, parallel, stage)
+    framework = FRAMEWORK_BYTES + (COLLECTIVE_BYTES if parallel.devices > 1 else 0.0)
     in_rest = share == "of-free-before-load"
-    activations = 0.0 if in_rest else activation_bytes(model, tensor_parallel, max_batched_tokens, max_sequences)
+    activations = 0.0 if in_rest else activation_bytes(model, parallel, max_batched_tokens, max_sequences, stage)
     usable = profile.memory_bytes * gpu_memory_utilization
     if share != "of-device":
         loaded = framework if in_rest else framework + weights + activations
@@ -149,7 +164,7 @@ def kv_budget(
         activation_bytes=activations,
         graph_bytes=GRAPH_BYTES if graphs_counted and not in_rest else 0.0,
         framework_bytes=framework,
-        draft_weight_bytes=0 if draft is None else draft.weight_bytes_per_gpu(tensor_parallel),
+        draft_weight_bytes=draft.weight_bytes_per_gpu(parallel) if draft and stage == parallel.pipeline - 1 else 0,
     )
 
 
@@ -162,7 +177,7 @@ def kv_capacity(
     model: ModelSpec,
     profile: HardwareProfile,
     *,
-    tensor_parallel: int,
+    parallel: Parallelism,
     kv_dtype: str,
     block_tokens: int,
     request_tokens: int,
@@ -177,43 +192,53 @@ def kv_capacity(
     most_blocks: int | None = None,
     draft: Draft | None = None,
 ) -> KvCapacity | None:
-    """KV blocks of one replica; None for a model without KV.
+    """KV blocks of one replica (of each data-parallel rank); None for a model without KV.
 
     ``reserved_blocks``: those that no request gets. ``window_groups``: whether the engine shares its pool between full
     and windowed layers; else every block is charged what it costs a request of ``request_tokens``. ``kv_blocks``
     overrides the computed number, which is ``most_blocks`` where more would fit. A block holds the ``draft``'s KV of
-    its tokens beside the target's, as in vLLM, which keeps both in one block table. Raises DoesNotFit, with the numbers
-    and the tensor parallelism that would fit, where the weights alone are too much.
+    its tokens beside the target's, as in vLLM, which keeps both in one block table. A block lies on every pipeline
+    stage, with the KV of its layers: the stage with room for fewest decides. Raises DoesNotFit, with the numbers and a
+    parallelism that would fit, where the weights alone are too much.
     """
-    budget_at = partial(
-        kv_budget,
-        model,
-        profile,
-        gpu_memory_utilization=gpu_memory_utilization,
-        max_batched_tokens=max_batched_tokens,
-        max_sequences=max_sequences,
-        graphs_counted=graphs_counted,
-        share=share,
-        draft=draft,
-    )
     if not has_kv(model):
-        _check_weights_alone(model, profile, tensor_parallel, gpu_memory_utilization)
+        _check_weights_alone(model, profile, parallel, gpu_memory_utilization)
         return None
     groups = kv_groups(model) if window_groups or not windows(model) else None
-    per_request = kv_bytes_per_request(model, request_tokens, tensor_parallel, kv_dtype)
-    bytes_per_block = per_request / request_tokens * block_tokens
-    if groups is not None:
-        per_layer = layer_kv_bytes_per_token(groups.attention, tensor_parallel, kv_dtype_bytes(kv_dtype, model))
-        bytes_per_block = groups.layers * per_layer * block_tokens
-    draft_bytes = 0.0 if draft is None else draft.kv_bytes_per_token(request_tokens, tensor_parallel, kv_dtype)
     tables = _tables(groups, request_tokens, block_tokens)
-    bytes_per_block += draft_bytes * block_tokens / float(tables)
-    uniform = per_request == request_tokens * (
-        kv_bytes_per_token(model, tensor_parallel, kv_dtype, window=None) + index_bytes_per_token(model)
-    )
-    budget = None
+    draft_bytes = 0.0 if draft is None else draft.kv_bytes_per_token(request_tokens, parallel.tensor, kv_dtype)
+
+    def block_bytes(at: Parallelism, stage: int) -> float:
+        drafts = draft_bytes if stage == at.pipeline - 1 else 0.0
+        return _block_bytes(model, groups, at, stage, kv_dtype, request_tokens, block_tokens) + (
+            drafts * block_tokens / float(tables)
+        )
+
+    def budget_at(at: Parallelism, stage: int) -> KvBudget:
+        return kv_budget(
+            model,
+            profile,
+            parallel=at,
+            stage=stage,
+            gpu_memory_utilization=gpu_memory_utilization,
+            max_batched_tokens=max_batched_tokens,
+            max_sequences=max_sequences,
+            graphs_counted=graphs_counted,
+            share=share,
+            draft=draft,
+        )
+
+    def fewest(at: Parallelism) -> tuple[float, KvBudget, float]:
+        """Blocks of the worst stage, its budget and its bytes per block."""
+        rooms = [(budget_at(at, stage), block_bytes(at, stage)) for stage in range(at.pipeline)]
+        return min(
+            ((budget.kv_bytes / size if size else INFINITY, budget, size) for budget, size in rooms),
+            key=lambda room: room[0],
+        )
+
+    budget, bytes_per_block = None, max(block_bytes(parallel, stage) for stage in range(parallel.pipeline))
     if kv_blocks is None:
-        budget = budget_at(tensor_parallel=tensor_parallel)
+        _, budget, bytes_per_block = fewest(parallel)
         kv_blocks = int(max(0.0, budget.kv_bytes) // bytes_per_block)
         if kv_blocks <= reserved_blocks and budget.kv_bytes > bytes_per_block / block_tokens * SMALLEST_POOL_TOKENS:
             raise DoesNotFit(
@@ -222,7 +247,7 @@ def kv_capacity(
                 "use a smaller block_tokens",
             )
         if kv_blocks <= reserved_blocks:
-            raise _too_large(model, profile, tensor_parallel, budget, budget_at)
+            raise _too_large(model, profile, parallel, budget, lambda at: fewest(at)[1].kv_bytes > GIB)
         kv_blocks = kv_blocks if most_blocks is None else min(kv_blocks, most_blocks)
     return KvCapacity(
         blocks=kv_blocks,
@@ -230,12 +255,36 @@ def kv_capacity(
         bytes_per_block=bytes_per_block,
         tokens=kv_blocks * block_tokens // tables,
         request_tokens=request_tokens,
-        uniform=uniform,
+        uniform=_uniform(model, parallel.tensor, kv_dtype, request_tokens),
         budget=budget,
         groups=(None,) if groups is None else groups.windows,
         reserved_blocks=reserved_blocks,
         draft_bytes_per_token=draft_bytes,
     )
+
+
+def _block_bytes(
+    model: ModelSpec,
+    groups: KvGroups | None,
+    parallel: Parallelism,
+    stage: int,
+    kv_dtype: str,
+    request_tokens: int,
+    block_tokens: int,
+) -> float:
+    """What a block takes of one GPU of a stage."""
+    layers = stage_layers(model, parallel.pipeline, stage)
+    if groups is None:
+        per_request = kv_bytes_per_request(model, request_tokens, parallel.tensor, kv_dtype, layers)
+        return per_request / request_tokens * block_tokens
+    per_layer = layer_kv_bytes_per_token(groups.attention, parallel.tensor, kv_dtype_bytes(kv_dtype, model))
+    return layers_of_block(model, groups, layers) * per_layer * block_tokens
+
+
+def _uniform(model: ModelSpec, tensor_parallel: int, kv_dtype: str, request_tokens: int) -> bool:
+    """Every token of a request costs the same."""
+    growing = kv_bytes_per_token(model, tensor_parallel, kv_dtype, window=None) + index_bytes_per_token(model)
+    return kv_bytes_per_request(model, request_tokens, tensor_parallel, kv_dtype) == request_tokens * growing
 
 
 def _tables(groups: KvGroups | None, request_tokens: int, block_tokens: int) -> Fraction:
@@ -247,30 +296,55 @@ def _tables(groups: KvGroups | None, request_tokens: int, block_tokens: int) -> 
     return Fraction(held, whole)
 
 
-def _check_weights_alone(model: ModelSpec, profile: HardwareProfile, tensor_parallel: int, utilization: float) -> None:
-    need, have = weight_bytes_per_gpu(model, tensor_parallel), profile.memory_bytes * utilization
+def _check_weights_alone(model: ModelSpec, profile: HardwareProfile, parallel: Parallelism, utilization: float) -> None:
+    need, have = weight_bytes_per_gpu(model, parallel), profile.memory_bytes * utilization
     if need > have:
-        more = [ranks for ranks in (2, 4, 8) if tensor_parallel < ranks <= most_devices(profile)]
-        ranks = next((ranks for ranks in more if weight_bytes_per_gpu(model, ranks) <= have), None)
-        cure = f"use tensor_parallel: {ranks}" if ranks else "use a larger device, or smaller weights (fp8, int4)"
+        larger = _next_fit(model, profile, parallel, lambda at: weight_bytes_per_gpu(model, at) <= have)
+        cure = f"use {said(larger)}" if larger else "use a larger device, or smaller weights (fp8, int4)"
         raise DoesNotFit(
             f"{model.name} needs {need / GIB:.1f} GiB for weights, and {profile.name} offers {have / GIB:.1f} GiB", cure
         )
 
 
+def _next_fit(
+    model: ModelSpec, profile: HardwareProfile, parallel: Parallelism, fits: Callable[[Parallelism], bool]
+) -> Parallelism | None:
+    """The least larger tensor parallelism that fits; where none does, pipeline parallelism of nodes beside it."""
+    node = node_devices(profile)
+    inside = node // (parallel.data * parallel.pipeline)
+    degrees = [ranks for ranks in legal_tensor_parallel(model, inside) if ranks >= parallel.tensor]
+    ways = [replace(parallel, tensor=ranks) for ranks in degrees if ranks > parallel.tensor]
+    if degrees and most_devices(profile) is None and model.layers:
+        ways += [replace(parallel, tensor=degrees[-1], pipeline=parallel.pipeline * more) for more in STAGES]
+    legal = (_expert_follows(parallel, way) for way in ways if way.pipeline <= len(model.layers) or way.pipeline == 1)
+    return next((way for way in legal if fits(way)), None)
+
+
+def _expert_follows(before: Parallelism, way: Parallelism) -> Parallelism:
+    """Experts stay split over all GPUs of a stage where they were."""
+    whole = before.expert > 1 and before.expert == before.tensor * before.data
+    return replace(way, expert=way.tensor * way.data) if whole else way
+
+
+def said(parallel: Parallelism) -> str:
+    """As a scenario writes it: what is more than 1."""
+    degrees = {
+        "tensor_parallel": parallel.tensor,
+        "pipeline_parallel": parallel.pipeline,
+        "data_parallel": parallel.data,
+        "expert_parallel": parallel.expert,
+    }
+    return ", ".join(f"{key}: {degree}" for key, degree in degrees.items() if degree > 1)
+
+
 def _too_large(
     model: ModelSpec,
     profile: HardwareProfile,
-    tensor_parallel: int,
+    parallel: Parallelism,
     budget: KvBudget,
-    budget_at: Callable[..., KvBudget],
+    fits: Callable[[Parallelism], bool],
 ) -> DoesNotFit:
-    fits = [
-        ranks
-        for ranks in legal_tensor_parallel(model, most_devices(profile))
-        if ranks > tensor_parallel and budget_at(tensor_parallel=ranks).kv_bytes > GIB
-    ]
-    gpus = f"{tensor_parallel} x {profile.name}"
+    gpus = f"{parallel.devices} x {profile.name}"
     weight_bytes = budget.weight_bytes + budget.draft_weight_bytes
     problem = (
         f"{model.name} does not fit on {gpus}: each GPU offers {budget.usable_bytes / GIB:.1f} GiB "
@@ -279,11 +353,12 @@ def _too_large(
         f"graphs and framework {(budget.graph_bytes + budget.framework_bytes) / GIB:.1f} GiB: "
         f"{_verdict(budget.kv_bytes)}"
     )
-    if fits:
-        return DoesNotFit(problem, f"use tensor_parallel: {fits[0]}")
+    larger = _next_fit(model, profile, parallel, fits)
+    if larger is not None:
+        return DoesNotFit(problem, f"use {said(larger)}")
     return DoesNotFit(
         problem,
-        f"no tensor_parallel that the links of {profile.name} join is enough: use smaller weights "
+        f"no parallelism that the links of {profile.name} join is enough: use smaller weights "
         "(weight_dtype: fp8 or int4), or a device with more memory",
     )
 
@@ -294,27 +369,34 @@ def _verdict(kv_bytes: float) -> str:
     return f"{-kv_bytes / GIB:.1f} GiB too much"
 
 
-def most_devices(profile: HardwareProfile) -> int:
-    """Devices that tensor parallelism can join, by the profile's links and measured collectives."""
-    return max([1, *profile.efficiency.all_reduce])
-
-
-def longest_request_tokens(model: ModelSpec, capacity: KvCapacity, tensor_parallel: int, kv_dtype: str) -> int:
-    """The longest context one request can hold in the whole pool."""
+def longest_request_tokens(model: ModelSpec, capacity: KvCapacity, parallel: Parallelism, kv_dtype: str) -> int:
+    """The longest context one request can hold in the whole pool: of the stage where it is shortest."""
     if capacity.uniform:
         return capacity.usable_blocks * capacity.block_tokens
+    return min(_longest_of_stage(model, capacity, parallel, stage, kv_dtype) for stage in range(parallel.pipeline))
+
+
+def _longest_of_stage(model: ModelSpec, capacity: KvCapacity, parallel: Parallelism, stage: int, kv_dtype: str) -> int:
+    layers = stage_layers(model, parallel.pipeline, stage)
     room = capacity.usable_blocks * capacity.bytes_per_block
+    if parallel.pipeline > 1:
+        mean = kv_bytes_per_request(model, capacity.request_tokens, parallel.tensor, kv_dtype, layers)
+        room = capacity.usable_blocks * capacity.block_tokens * mean / capacity.request_tokens
     low, high = 0, 1 << 40
     while low < high:
         middle = (low + high + 1) // 2
-        draft_bytes = middle * capacity.draft_bytes_per_token
-        if kv_bytes_per_request(model, middle, tensor_parallel, kv_dtype) + draft_bytes <= room:
+        draft_bytes = middle * capacity.draft_bytes_per_token if stage == parallel.pipeline - 1 else 0.0
+        if kv_bytes_per_request(model, middle, parallel.tensor, kv_dtype, layers) + draft_bytes <= room:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def bandwidth_bound_tokens_per_s(model: ModelSpec, profile: HardwareProfile, tensor_parallel: int = 1) -> float:
-    """Tokens per second of one stream that reads every weight once per token: no decode of a dense model is faster."""
-    return profile.hbm_bytes_per_s / weight_bytes_per_gpu(model, tensor_parallel)
+def bandwidth_bound_tokens_per_s(model: ModelSpec, profile: HardwareProfile, parallel: Parallelism = ONE_GPU) -> float:
+    """Tokens per second of one stream that reads every weight once per token: no decode of a dense model is faster.
+
+    Stages read theirs one after the other.
+    """
+    stages = range(parallel.pipeline)
+    return profile.hbm_bytes_per_s / sum(weight_bytes_per_gpu(model, parallel, stage) for stage in stages)

@@ -1,23 +1,24 @@
-"""The roofline model of a decoder, operator by operator: max(FLOPs / peak, bytes / bandwidth), bent by curves."""
+"""The roofline model of a decoder on the GPUs of one replica, in whatever way they share it."""
 
 from __future__ import annotations
 
-from sim.cost.attention import AttentionCost
-from sim.cost.curves import Parts
-from sim.cost.device import Device
-from sim.cost.operators import Operator, total
-from sim.cost.terms import Terms
+from collections.abc import Sequence
+
+from sim.cost.stage import StageCost
 from sim.hardware import HardwareProfile, HostOverheads
+from sim.models.parallel import ONE_GPU
 from sim.models.spec import ModelSpec
-from sim.work import DecodeTime, StepTime, StepWork
+from sim.parallel import Parallelism
+from sim.work import StepTime, StepWork
 
 
-class RooflineCost:
-    """Seconds of a step on one tensor-parallel group.
+class RooflineCost(StageCost):
+    """Seconds of a step of one replica.
 
     ``ideal``: datasheet peaks and perfect overlap within each operator, no launches, no host, no padding. Otherwise the
     profile's curves and the engine's host overheads (``host``); steps that only decode are padded to the next of
-    ``graph_sizes``. What depends on the token count alone is tabulated, so a step costs O(1).
+    ``graph_sizes``. ``step_time`` is that of a step that has the replica to itself: with several pipeline stages, all
+    of them in turn.
     """
 
     def __init__(
@@ -25,96 +26,33 @@ class RooflineCost:
         model: ModelSpec,
         profile: HardwareProfile,
         *,
-        tensor_parallel: int = 1,
+        parallel: Parallelism = ONE_GPU,
         kv_dtype: str = "auto",
         host: HostOverheads | None = None,
         ideal: bool = False,
         graph_sizes: tuple[int, ...] = (),
     ) -> None:
-        self.model = model
-        device = Device(profile, ideal=ideal)
-        terms = Terms(model, device, tensor_parallel)
-        self._token_terms, self._sampled_terms = terms.of_tokens(), terms.of_sampled()
-        self._attention = AttentionCost(model, device, tensor_parallel, kv_dtype)
-        self._graph_sizes = () if ideal else graph_sizes
-        self._padded: dict[int, int] = {}
-        self._by_tokens: dict[int, Parts] = {}
-        self._by_sampled: dict[int, Parts] = {}
-        self._by_decodes: dict[int, DecodeTime | None] = {}
-        depth = len(model.layers)
-        slowdown = profile.host.slowdown
-        overheads = None if ideal else host
-        self._step_s = overheads.step_s * slowdown if overheads else 0.0
-        self._sequence_s = overheads.sequence_s * slowdown if overheads else 0.0
-        self._prefill_s = overheads.prefill_layer_s * slowdown * depth if overheads else 0.0
-        self._gap_s = overheads.layer_gap_s * slowdown * depth if overheads else 0.0
+        def part(stage: int) -> StageCost:
+            return StageCost(
+                model,
+                profile,
+                parallel,
+                stage,
+                kv_dtype=kv_dtype,
+                host=host,
+                ideal=ideal,
+                graph_sizes=graph_sizes,
+            )
 
-    def step_time(self, work: StepWork) -> StepTime:
-        """Host and device seconds of one step."""
-        chunks, decodes = work.chunks, work.decode_sequences
-        if decodes and not chunks and not work.draft_tokens:
-            time = self.decode_time(decodes)
-            if time is not None:
-                return time.at(work.decode_context_tokens, work.decode_window_tokens)
-        tokens = decodes + work.draft_tokens
-        tokens = tokens + sum([chunk[0] for chunk in chunks]) if chunks else self._graph_size(tokens)
-        table, head = self._tables(tokens, work.sampled_sequences)
-        host_s = self._step_s + self._sequence_s * (decodes + len(chunks)) + (self._prefill_s if chunks else 0.0)
-        compute_s, memory_s, communication_s, launch_s = self._attention.parts(work)
-        device = (
-            table[0] + head[0] + compute_s,
-            table[1] + head[1] + memory_s,
-            table[2] + head[2] + communication_s,
-            table[3] + head[3] + launch_s + self._gap_s,
+        super().__init__(
+            model, profile, parallel, None, kv_dtype=kv_dtype, host=host, ideal=ideal, graph_sizes=graph_sizes
         )
-        return tuple.__new__(StepTime, (host_s, *device))
+        self._stages = (self,) if parallel.pipeline == 1 else tuple(part(stage) for stage in range(parallel.pipeline))
 
-    def decode_time(self, sequences: int) -> DecodeTime | None:
-        """Tabulated by their number; None where an indexer picks the tokens to attend to."""
-        try:
-            return self._by_decodes[sequences]
-        except KeyError:
-            time = self._by_decodes[sequences] = self._decode_time(sequences)
-            return time
+    def stage_times(self, work: StepWork) -> tuple[StepTime, ...]:
+        """Of each pipeline stage; all of the host's time is the first one's, each but the last sends to the next."""
+        return tuple(stage.step_time(work) for stage in self._stages)
 
-    def _decode_time(self, sequences: int) -> DecodeTime | None:
-        attention = self._attention.decode_time(sequences)
-        if attention is None:
-            return None
-        table, head = self._tables(self._graph_size(sequences), sequences)
-        return attention._replace(
-            host_s=self._step_s + self._sequence_s * sequences,
-            compute_s=table.compute_s + head.compute_s + attention.compute_s,
-            memory_s=table.memory_s + head.memory_s + attention.memory_s,
-            communication_s=table.communication_s + head.communication_s + attention.communication_s,
-            launch_s=table.launch_s + head.launch_s + attention.launch_s + self._gap_s,
-        )
-
-    def _tables(self, tokens: int, sampled: int) -> tuple[Parts, Parts]:
-        """What depends on the token count alone, and the LM head: both worked out once."""
-        try:
-            table = self._by_tokens[tokens]
-        except KeyError:
-            table = self._by_tokens[tokens] = total([term(tokens) for term in self._token_terms if tokens])
-        try:
-            head = self._by_sampled[sampled]
-        except KeyError:
-            head = self._by_sampled[sampled] = total([term(sampled) for term in self._sampled_terms if sampled])
-        return table, head
-
-    def operators(self, work: StepWork) -> list[Operator]:
-        """The operators of a step, in order; their parts sum to the device's time less the engine's gaps."""
-        tokens = self._graph_size(work.decode_tokens) if not work.chunks else work.tokens
-        sampled = work.sampled_sequences
-        return [
-            *(term(tokens) for term in self._token_terms if tokens),
-            *self._attention.operators(work),
-            *(term(sampled) for term in self._sampled_terms if sampled),
-        ]
-
-    def _graph_size(self, tokens: int) -> int:
-        size = self._padded.get(tokens)
-        if size is None:
-            size = next((size for size in self._graph_sizes if size >= tokens), tokens)
-            self._padded[tokens] = size
-        return size
+    def group_stage_times(self, works: Sequence[StepWork]) -> tuple[StepTime, ...]:
+        """``group_time`` of each pipeline stage."""
+        return tuple(stage.group_time(works) for stage in self._stages)

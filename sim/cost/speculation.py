@@ -7,6 +7,8 @@ also one of prompts alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sim.cost.roofline import RooflineCost
 from sim.models.memory import windows
 from sim.work import CostModel, StepTime, StepWork
@@ -27,12 +29,32 @@ class SpeculativeCost:
 
     def step_time(self, work: StepWork) -> StepTime:
         """Host and device seconds of one step."""
-        parts = [(self.target.step_time(work), 1)]
-        sequences = work.decode_sequences + len(work.chunks)
-        if self._draft is not None and sequences:
-            parts.append((self._draft.step_time(self._first_pass(work, sequences)), 1))
+        return self._with_drafts(self.target.step_time(work), [work])
+
+    def stage_times(self, work: StepWork) -> tuple[StepTime, ...]:
+        """Drafts are made where tokens are sampled: on the last stage."""
+        *before, last = self.target.stage_times(work)
+        return (*before, self._with_drafts(last, [work]))
+
+    def group_time(self, works: Sequence[StepWork]) -> StepTime:
+        """Data-parallel ranks draft together too."""
+        return self._with_drafts(self.target.group_time(works), works)
+
+    def group_stage_times(self, works: Sequence[StepWork]) -> tuple[StepTime, ...]:
+        """As ``stage_times``."""
+        *before, last = self.target.group_stage_times(works)
+        return (*before, self._with_drafts(last, works))
+
+    def _with_drafts(self, time: StepTime, works: Sequence[StepWork]) -> StepTime:
+        parts = [(time, 1)]
+        sequences = [work.decode_sequences + len(work.chunks) for work in works]
+        draft = self._draft
+        if draft is not None and any(sequences):
+            both = list(zip(works, sequences, strict=True))
+            parts.append((_drafting(draft, [self._first_pass(work, count) for work, count in both]), 1))
             if self._passes > 1:
-                parts.append((self._draft.step_time(self._further_pass(work, sequences)), self._passes - 1))
+                further = _drafting(draft, [self._further_pass(work, count) for work, count in both])
+                parts.append((further, self._passes - 1))
         host, compute, memory, communication, launch = (
             sum(time[index] * count for time, count in parts) for index in range(5)
         )
@@ -57,3 +79,7 @@ class SpeculativeCost:
     def _inside(self, sequences: int, contexts: int) -> tuple[int, ...]:
         """Tokens within the draft's windows, requests taken as equally long."""
         return tuple(round(min(contexts, sequences * window)) for window in self._windows)
+
+
+def _drafting(draft: RooflineCost, works: Sequence[StepWork]) -> StepTime:
+    return draft.step_time(works[0]) if len(works) == 1 else draft.group_time(works)

@@ -18,7 +18,9 @@ from sim.fleet.speculation import draft_of, speculation_assumptions, speculative
 from sim.hardware import HardwareProfile, load_profile, with_overrides
 from sim.models import ModelSpec, abstract_model, load_model, with_weight_dtype
 from sim.models.drafts import Draft
-from sim.models.memory import check_tensor_parallel, windows
+from sim.models.memory import windows
+from sim.models.parallel import PARALLELISM_CHECKS
+from sim.parallel import Parallelism
 from sim.scenario import Loaded
 from sim.scenario.specs import AbstractModel, DeploymentSpec, EngineSpec, HardwareOverride
 from sim.scenario.specs import LinearCost as LinearSpec
@@ -101,8 +103,8 @@ def assemble(loaded: Loaded) -> Setup:
         model = _model(loaded)
     with _placed(loaded, "engine.version"):
         rules = _on_host(rules_for(spec.engine.name, spec.engine.version), hardware)
-    with _placed(loaded, "deployment.tensor_parallel"):
-        check_tensor_parallel(model, spec.deployment.tensor_parallel)
+    parallel = spec.deployment.parallel
+    _refuse([*_illegal(loaded, model, parallel), *_refuse_unbuilt(loaded)])
     _refuse(unfit_for_engine(loaded, rules))
     with _placed(loaded, "engine"):
         resolved = settings_for(
@@ -111,12 +113,12 @@ def assemble(loaded: Loaded) -> Setup:
             memory_bytes=hardware.memory_bytes,
             device_name=hardware.name,
             max_model_len=model.max_positions or UNBOUNDED_TOKENS,
-            tensor_parallel=spec.deployment.tensor_parallel,
+            tensor_parallel=parallel.tensor,
             seed=spec.seed,
         )
     with _placed(loaded, _drafter(spec.engine)):
         draft = draft_of(loaded, model)
-    with _placed(loaded, "deployment.tensor_parallel"):
+    with _placed(loaded, _widest(parallel)):
         cost = _cost(loaded, model, hardware, rules, resolved)
         if spec.engine.speculative is not None:
             cost = speculative_cost(loaded, cost, draft, hardware, rules)
@@ -152,6 +154,39 @@ def _drafter(engine: EngineSpec) -> str:
     """The key that says which model drafts."""
     named = engine.speculative is not None and engine.speculative.draft_model is not None
     return "engine.speculative.draft_model" if named else "engine.speculative"
+
+
+def _illegal(loaded: Loaded, model: ModelSpec, parallel: Parallelism) -> list[Problem]:
+    """What the model cannot have, each at its own key."""
+    problems = []
+    for key, check in PARALLELISM_CHECKS.items():
+        try:
+            check(model, parallel)
+        except UnsupportedModel as error:
+            problems.append(loaded.problem(f"deployment.{key}", error.problem, error.cure))
+    return problems
+
+
+def _refuse_unbuilt(loaded: Loaded) -> list[Problem]:
+    """Parallelism whose schedulers are not there yet."""
+    deployment = loaded.spec.deployment
+    degrees = {"pipeline_parallel": deployment.pipeline_parallel, "data_parallel": deployment.data_parallel}
+    cure = "use 1; deployment.tensor_parallel, expert_parallel and replicas take more GPUs"
+    return [
+        loaded.problem(f"deployment.{key}", f"{key.replace('_parallel', ' parallelism')} is not built yet", cure)
+        for key, degree in degrees.items()
+        if degree > 1
+    ]
+
+
+def _widest(parallel: Parallelism) -> str:
+    """The key that needs most of the links."""
+    degrees = {
+        "tensor_parallel": parallel.tensor,
+        "pipeline_parallel": parallel.pipeline,
+        "data_parallel": parallel.data,
+    }
+    return f"deployment.{max(degrees, key=lambda key: degrees[key])}"
 
 
 def _refuse(problems: list[Problem]) -> None:
@@ -217,11 +252,12 @@ def _cost(
     spec = loaded.spec
     if isinstance(spec.cost, LinearSpec):
         passes = 0 if spec.engine.speculative is None else spec.engine.speculative.tokens
-        return LinearCost(**spec.cost.model_dump(exclude={"model"}), draft_passes=passes)
+        stages = spec.deployment.pipeline_parallel
+        return LinearCost(**spec.cost.model_dump(exclude={"model"}), draft_passes=passes, stages=stages)
     return RooflineCost(
         model,
         hardware,
-        tensor_parallel=spec.deployment.tensor_parallel,
+        parallel=spec.deployment.parallel,
         kv_dtype=spec.engine.kv_dtype,
         host=rules.host,
         ideal=spec.cost.efficiency == "ideal",
@@ -246,7 +282,7 @@ def _capacity(
     return kv_capacity(
         model,
         hardware,
-        tensor_parallel=loaded.spec.deployment.tensor_parallel,
+        parallel=loaded.spec.deployment.parallel,
         kv_dtype=engine.kv_dtype,
         block_tokens=resolved.settings.block_tokens,
         request_tokens=request_tokens,
@@ -275,7 +311,7 @@ def _fit_length(
     engine = loaded.spec.engine
     settings = replace(settings, kv_blocks=capacity.blocks, kv_groups=capacity.groups)
     if capacity.groups == (None,) and not rules.divides_pool:
-        longest = longest_request_tokens(model, capacity, loaded.spec.deployment.tensor_parallel, engine.kv_dtype)
+        longest = longest_request_tokens(model, capacity, loaded.spec.deployment.parallel, engine.kv_dtype)
         if rules.scheduler == "static":
             # Windows make a long request cheap, but every request of a batch is given all blocks of that length.
             longest = min(longest, capacity.tokens)

@@ -63,7 +63,7 @@ def _step_times(
     if cost.model == "linear":
         yield Assumption("step times", "linear", "as the scenario says: hardware figures decide nothing but memory")
         step_s = cost.step_s + cost.step_s_per_sequence
-        read_s = 1 / bandwidth_bound_tokens_per_s(model, hardware, loaded.spec.deployment.tensor_parallel)
+        read_s = 1 / bandwidth_bound_tokens_per_s(model, hardware, loaded.spec.deployment.parallel)
         if 0 < step_s < read_s * active_parameters(model) / parameters(model):
             yield Assumption(
                 "decode steps",

@@ -14,7 +14,7 @@ from sim.fleet.assumptions import Assumption
 from sim.hardware import HardwareProfile
 from sim.models import ModelSpec, load_model
 from sim.models.drafts import Draft, model_draft, mtp_draft
-from sim.models.memory import check_tensor_parallel
+from sim.models.parallel import check_tensor_parallel
 from sim.scenario import Loaded
 from sim.scenario.specs import LinearCost
 from sim.work import CostModel
@@ -51,7 +51,7 @@ def speculative_cost(
     passes = RooflineCost(
         draft.model,
         hardware,
-        tensor_parallel=spec.deployment.tensor_parallel,
+        parallel=replace(spec.deployment.parallel, pipeline=1),
         kv_dtype=spec.engine.kv_dtype,
         host=replace(rules.host, step_s=0.0, sequence_s=0.0),
         ideal=ideal,
@@ -95,7 +95,7 @@ def _drafting(loaded: Loaded, target: ModelSpec, draft: Draft | None) -> Iterato
             "drafting", f"{LOOKUP_S * 1e3:g} ms of host time per step", "n-gram look-ups: an order of magnitude"
         )
     else:
-        weights = draft.weight_bytes_per_gpu(spec.deployment.tensor_parallel) / GIB
+        weights = draft.weight_bytes_per_gpu(spec.deployment.parallel) / GIB
         yield Assumption(
             "drafting",
             f"{tokens} passes of {draft.model.name} per step",

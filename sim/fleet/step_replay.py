@@ -54,6 +54,15 @@ class LoggedTimes:
         step = self._steps[self._taken]
         return StepTime(step.scheduled_s - step.start_s, step.end_s - step.scheduled_s, 0.0, 0.0, 0.0)
 
+    def stage_times(self, work: StepWork) -> tuple[StepTime, ...]:
+        return (self.step_time(work),)
+
+    def group_time(self, works: Sequence[StepWork]) -> StepTime:
+        return self.step_time(works[0])
+
+    def group_stage_times(self, works: Sequence[StepWork]) -> tuple[StepTime, ...]:
+        return self.stage_times(works[0])
+
     def decode_time(self, _: int) -> DecodeTime | None:
         return None
 

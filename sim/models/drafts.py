@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from sim.errors import UnsupportedModel
 from sim.models.memory import kv_bytes_per_request, weight_bytes_per_gpu
 from sim.models.spec import LinearAttention, ModelSpec
+from sim.parallel import Parallelism
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +21,13 @@ class Draft:
     shares_embeddings: bool = False
     """Embedding and LM head are the target's (MTP): held once."""
 
-    def weight_bytes_per_gpu(self, tensor_parallel: int) -> int:
-        """Beside the target's own."""
-        whole = weight_bytes_per_gpu(self.model, tensor_parallel)
+    def weight_bytes_per_gpu(self, parallel: Parallelism) -> int:
+        """Beside the target's own, on a GPU of the stage that drafts."""
+        parallel = replace(parallel, pipeline=1)
+        whole = weight_bytes_per_gpu(self.model, parallel)
         if not self.shares_embeddings:
             return whole
-        return self.copies * (whole - weight_bytes_per_gpu(replace(self.model, layers=()), tensor_parallel))
+        return self.copies * (whole - weight_bytes_per_gpu(replace(self.model, layers=()), parallel))
 
     def kv_bytes_per_token(self, request_tokens: int, tensor_parallel: int, kv_dtype: str) -> float:
         """KV bytes on one GPU for a token of a request of ``request_tokens``."""

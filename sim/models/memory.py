@@ -2,7 +2,8 @@
 
 Under tensor parallelism query heads, feed-forward columns, experts and the vocabulary divide; keys and values
 replicate once there are more ranks than KV heads; MLA's latent and down-projections, routers and norms are on every
-rank.
+rank. Experts are split ``expert`` ways, each share over ``expert_tensor`` GPUs; everything else is on every
+data-parallel rank. Functions of what a request caches take the tensor parallelism and the layers of a stage.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from sim.errors import UnsupportedModel
 from sim.models.dtypes import bytes_per_element, stored_bytes
+from sim.models.parallel import ONE_GPU, stage_layers
 from sim.models.spec import (
     Attention,
     DenseFfn,
@@ -23,6 +25,7 @@ from sim.models.spec import (
     MoeFfn,
     WeightFormat,
 )
+from sim.parallel import Parallelism
 
 KV_DTYPES = ("auto", "fp32", "bf16", "fp16", "fp8", "int8")
 NEARLY_AS_MANY = 1.25
@@ -81,23 +84,23 @@ def _layer_parameters(layer: Layer) -> int:
 
 def weight_bytes(spec: ModelSpec) -> int:
     """Bytes of all weights as stored, scales included."""
-    return weight_bytes_per_gpu(spec, 1)
+    return weight_bytes_per_gpu(spec)
 
 
-def weight_bytes_per_gpu(
-    spec: ModelSpec, tensor_parallel: int, pipeline_parallel: int = 1, stage: int | None = None
-) -> int:
-    """Bytes of weights on one GPU: of a pipeline stage, or of the worst one."""
+def weight_bytes_per_gpu(spec: ModelSpec, parallel: Parallelism = ONE_GPU, stage: int | None = None) -> int:
+    """Bytes of weights on one GPU: of a pipeline stage, or of the worst one.
+
+    The first stage has the embedding table, the last one the LM head (tied: the table again) and the final norm.
+    """
+    tensor = parallel.tensor
     if spec.abstract_parameters is not None:
-        return round(stored_bytes(spec.abstract_parameters / tensor_parallel, spec.weights.attention))
+        return round(stored_bytes(spec.abstract_parameters / tensor, spec.weights.attention))
     if stage is None:
-        return max(
-            weight_bytes_per_gpu(spec, tensor_parallel, pipeline_parallel, index) for index in range(pipeline_parallel)
-        )
-    first, last = stage_layers(spec, pipeline_parallel, stage)
-    total = sum(_layer_bytes(layer, spec, tensor_parallel) for layer in spec.layers[first:last])
-    table = spec.vocabulary * spec.hidden / tensor_parallel
-    is_first, is_last = stage == 0, stage == pipeline_parallel - 1
+        return max(weight_bytes_per_gpu(spec, parallel, index) for index in range(parallel.pipeline))
+    first, last = stage_layers(spec, parallel.pipeline, stage)
+    total = sum(_layer_bytes(layer, spec, parallel) for layer in spec.layers[first:last])
+    table = spec.vocabulary * spec.hidden / tensor
+    is_first, is_last = stage == 0, stage == parallel.pipeline - 1
     if is_first or (is_last and spec.tied_embeddings):
         total += _stored(table, spec.weights.embedding, spec.weights)
     if is_last:
@@ -111,9 +114,9 @@ def _stored(count: float, dtype: DType, weights: WeightFormat) -> float:
     return stored_bytes(count, dtype, weights.scale_block, zero_points=weights.zero_points)
 
 
-def _layer_bytes(layer: Layer, spec: ModelSpec, ranks: int) -> float:
-    """What one rank holds of a layer."""
-    weights = layer.weights or spec.weights
+def _layer_bytes(layer: Layer, spec: ModelSpec, parallel: Parallelism) -> float:
+    """What one GPU holds of a layer: all but the routed experts divides over its attention rank alone."""
+    weights, ranks = layer.weights or spec.weights, parallel.tensor
     parts: list[tuple[float, DType]] = [(layer.norm_parameters, weights.norms)]
     if layer.attention is not None:
         out = spec.hidden * _values(layer.attention) / ranks
@@ -123,13 +126,19 @@ def _layer_bytes(layer: Layer, spec: ModelSpec, ranks: int) -> float:
         parts.append((layer.ffn.parameters / ranks, weights.dense_ffn))
     elif layer.ffn is not None:
         ffn = layer.ffn
+        held = share_of_experts(ffn, parallel.expert)
         parts += [
-            (ffn.experts * ffn.expert_parameters / ranks, weights.experts),
-            (ffn.experts * ffn.expert_bias_parameters / ranks, weights.norms),
+            (held * ffn.expert_parameters / parallel.expert_tensor, weights.experts),
+            (held * ffn.expert_bias_parameters / parallel.expert_tensor, weights.norms),
             (ffn.shared_parameters / ranks, weights.shared_experts),
             (ffn.router_parameters, weights.router),
         ]
     return sum(_stored(count, dtype, weights) for count, dtype in parts)
+
+
+def share_of_experts(ffn: MoeFfn, expert_parallel: int) -> int:
+    """Routed experts of the share that has most: where they do not divide, some shares have one more."""
+    return -(-ffn.experts // expert_parallel)
 
 
 def _values(attention: Attention | LatentAttention | LinearAttention) -> int:
@@ -150,16 +159,6 @@ def _attention_share(attention: Attention | LatentAttention | LinearAttention, h
         down = hidden * ((attention.query_lora_rank or 0) + attention.kv_lora_rank + attention.rope_head_dim)
         return (attention.parameters - down) / ranks + down + attention.index_parameters
     return attention.parameters / ranks
-
-
-def stage_layers(spec: ModelSpec, pipeline_parallel: int, stage: int) -> tuple[int, int]:
-    """First and one-past-last layer of a stage, as vLLM cuts them: a remainder goes to the middle stages first."""
-    count = len(spec.layers)
-    sizes = [count // pipeline_parallel] * pipeline_parallel
-    for index in range(2, count % pipeline_parallel + 2):
-        sizes[-index] += 1
-    first = sum(sizes[:stage])
-    return first, first + sizes[stage]
 
 
 def kv_dtype_bytes(kv_dtype: str, spec: ModelSpec) -> float:
@@ -222,6 +221,15 @@ def kv_groups(spec: ModelSpec) -> KvGroups | None:
     return KvGroups(tables, size, plain[0])
 
 
+def layers_of_block(spec: ModelSpec, groups: KvGroups, layers: tuple[int, int]) -> int:
+    """Layers of a pipeline stage that a block serves: of the block table that has most of them there."""
+    first, last = layers
+    attentions = [layer.attention for layer in spec.layers[first:last]]
+    counts = Counter(one.window_tokens for one in attentions if isinstance(one, Attention) and not one.shares_kv)
+    tables = Counter(groups.windows)
+    return max((-(-count // tables[window]) for window, count in counts.items()), default=0)
+
+
 def kv_bytes_per_token(
     spec: ModelSpec,
     tensor_parallel: int,
@@ -279,50 +287,3 @@ def kv_bytes_per_request(
         per_token = kv_bytes_per_token(spec, tensor_parallel, kv_dtype, window=window, layers=layers)
         total += min(context_tokens, window) * per_token
     return total + state_bytes_per_request(spec, tensor_parallel, layers)
-
-
-def legal_tensor_parallel(spec: ModelSpec, most: int = 64) -> list[int]:
-    """Degrees that divide the query heads of every layer, and either divide its KV heads or are a multiple of them."""
-    return [ranks for ranks in range(1, most + 1) if _divides(spec, ranks)]
-
-
-def _divides(spec: ModelSpec, ranks: int) -> bool:
-    return all(count % ranks == 0 for count in query_heads(spec)) and all(
-        count % ranks == 0 or ranks % count == 0 for count in _kv_heads(spec)
-    )
-
-
-def query_heads(spec: ModelSpec) -> list[int]:
-    """Distinct numbers of heads that tensor parallelism must divide."""
-    heads: set[int] = set()
-    for layer in spec.layers:
-        if isinstance(layer.attention, LinearAttention):
-            heads |= {layer.attention.heads, layer.attention.key_heads or layer.attention.heads}
-        elif layer.attention is not None:
-            heads.add(layer.attention.query_heads)
-    return sorted(heads)
-
-
-def _kv_heads(spec: ModelSpec) -> set[int]:
-    return {layer.attention.kv_heads for layer in spec.layers if isinstance(layer.attention, Attention)}
-
-
-def check_pipeline_parallel(spec: ModelSpec, stages: int) -> None:
-    """Raises UnsupportedModel where there are more stages than layers."""
-    if stages > max(1, len(spec.layers)):
-        raise UnsupportedModel(
-            f"pipeline_parallel {stages} is more than the {len(spec.layers)} layers of {spec.name}",
-            f"use at most {max(1, len(spec.layers))}",
-        )
-
-
-def check_tensor_parallel(spec: ModelSpec, ranks: int) -> None:
-    """Raises UnsupportedModel, with the legal degrees, where ``ranks`` does not divide the heads."""
-    if not _divides(spec, ranks):
-        heads = " and ".join(str(count) for count in query_heads(spec))
-        problem = f"tensor_parallel {ranks} does not divide the {heads} attention heads of {spec.name}"
-        if all(count % ranks == 0 for count in query_heads(spec)):
-            kv_heads = " and ".join(str(count) for count in sorted(_kv_heads(spec)))
-            pair = f"tensor_parallel {ranks} and the {kv_heads} KV heads of {spec.name}"
-            problem = f"{pair}: neither is a multiple of the other"
-        raise UnsupportedModel(problem, f"use one of {', '.join(map(str, legal_tensor_parallel(spec)))}")

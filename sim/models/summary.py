@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from sim.models import memory
+from sim.models.parallel import ONE_GPU, check_parallelism, stages
 from sim.models.presets import load_model
 from sim.models.quantization import with_weight_dtype
 from sim.models.spec import ModelSpec
+from sim.parallel import Parallelism
 
 
 def describe(
     name_or_path: str,
     *,
-    tensor_parallel: int = 1,
-    pipeline_parallel: int = 1,
+    parallel: Parallelism = ONE_GPU,
     context_tokens: int | None = None,
     weight_dtype: str | None = None,
     kv_dtype: str = "auto",
@@ -27,8 +28,7 @@ def describe(
         spec = with_weight_dtype(spec, weight_dtype)
     return model_summary(
         spec,
-        tensor_parallel=tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
+        parallel=parallel,
         context_tokens=context_tokens,
         kv_dtype=kv_dtype,
     )
@@ -37,8 +37,7 @@ def describe(
 def model_summary(
     spec: ModelSpec,
     *,
-    tensor_parallel: int = 1,
-    pipeline_parallel: int = 1,
+    parallel: Parallelism = ONE_GPU,
     context_tokens: int | None = None,
     kv_dtype: str = "auto",
 ) -> dict[str, Any]:
@@ -49,8 +48,7 @@ def model_summary(
     active weights that multiply a token, without the input embedding and without attention over the context.
     Raises UnsupportedModel for a parallelism that the model cannot have.
     """
-    memory.check_tensor_parallel(spec, tensor_parallel)
-    memory.check_pipeline_parallel(spec, pipeline_parallel)
+    check_parallelism(spec, parallel)
     context = context_tokens or spec.max_positions or 1
     return {
         "name": spec.name,
@@ -66,7 +64,7 @@ def model_summary(
         "vocabulary": spec.vocabulary,
         "max_positions": spec.max_positions,
         "kv": _kv(spec, kv_dtype),
-        "per_gpu": _per_gpu(spec, tensor_parallel, pipeline_parallel, context, kv_dtype),
+        "per_gpu": _per_gpu(spec, parallel, context, kv_dtype),
         "source": spec.source,
         "notes": list(spec.notes),
     }
@@ -102,35 +100,32 @@ def _kv(spec: ModelSpec, kv_dtype: str) -> dict[str, Any]:
     }
 
 
-def _per_gpu(
-    spec: ModelSpec, tensor_parallel: int, pipeline_parallel: int, context_tokens: int, kv_dtype: str
-) -> dict[str, Any]:
+def _per_gpu(spec: ModelSpec, parallel: Parallelism, context_tokens: int, kv_dtype: str) -> dict[str, Any]:
     """The largest over pipeline stages of each figure.
 
     ``kv_bytes_per_token``: keys and values that one more token adds to a request of ``context_tokens`` (the model's
     longest where none is given): windows that are full add none, and index keys are apart. ``kv_bytes_per_request``:
     all that such a request holds, index keys and fixed state included.
     """
-    stages = [memory.stage_layers(spec, pipeline_parallel, stage) for stage in range(pipeline_parallel)]
+    tensor_parallel, cut = parallel.tensor, stages(spec, parallel)
     unfilled = [None, *(window for window in memory.windows(spec) if context_tokens < window)]
     return {
         "tensor_parallel": tensor_parallel,
-        "pipeline_parallel": pipeline_parallel,
+        "pipeline_parallel": parallel.pipeline,
+        "data_parallel": parallel.data,
+        "expert_parallel": parallel.expert,
         "context_tokens": context_tokens,
-        "weight_bytes": memory.weight_bytes_per_gpu(spec, tensor_parallel, pipeline_parallel),
+        "weight_bytes": memory.weight_bytes_per_gpu(spec, parallel),
         "kv_bytes_per_token": max(
             sum(
                 memory.kv_bytes_per_token(spec, tensor_parallel, kv_dtype, window=window, layers=stage)
                 for window in unfilled
             )
-            for stage in stages
+            for stage in cut
         ),
-        "index_bytes_per_token": max(memory.index_bytes_per_token(spec, stage) for stage in stages),
-        "state_bytes_per_request": max(
-            memory.state_bytes_per_request(spec, tensor_parallel, stage) for stage in stages
-        ),
+        "index_bytes_per_token": max(memory.index_bytes_per_token(spec, stage) for stage in cut),
+        "state_bytes_per_request": max(memory.state_bytes_per_request(spec, tensor_parallel, stage) for stage in cut),
         "kv_bytes_per_request": max(
-            memory.kv_bytes_per_request(spec, context_tokens, tensor_parallel, kv_dtype, layers=stage)
-            for stage in stages
+            memory.kv_bytes_per_request(spec, context_tokens, tensor_parallel, kv_dtype, layers=stage) for stage in cut
         ),
     }

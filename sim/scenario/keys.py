@@ -51,9 +51,12 @@ ALIASES: dict[str, str] = {
     "tensor_parallel_size": "deployment.tensor_parallel",
     "pipeline_parallel_size": "deployment.pipeline_parallel",
     "data_parallel_size": "deployment.data_parallel",
+    "enable_expert_parallel": "deployment.expert_parallel",
     "tp_size": "deployment.tensor_parallel",
     "pp_size": "deployment.pipeline_parallel",
     "dp_size": "deployment.data_parallel",
+    "ep_size": "deployment.expert_parallel",
+    "moe_expert_parallel_size": "deployment.expert_parallel",
 }
 """The engines' own flags (vLLM, SGLang, TensorRT-LLM, llama.cpp), with underscores or dashes, in ``engine`` or
 ``deployment``.
@@ -75,7 +78,10 @@ NEGATED = {
 _LORA = (f"LoRA {NOT_YET}", "leave it out: adapters cost neither time nor memory here")
 _DISAGGREGATION = (f"disaggregated serving {NOT_YET}", "use deployment.replicas: each does prefill and decode")
 _CLIENT = (f"a client's network and tokenisation {NOT_YET}", "leave it out")
-_EXPERTS = (f"expert parallelism {NOT_YET}", "leave it out: experts are split by tensor_parallel")
+_ATTENTION_DP = (
+    "says how data-parallel ranks share tensor_parallel's GPUs; here GPUs are tensor x pipeline x data parallel",
+    "write the ranks as data_parallel, and the GPUs of one of them as tensor_parallel",
+)
 
 REFUSED_KEYS: dict[str, tuple[str, str]] = {
     "engine.num_speculative_tokens": (
@@ -89,8 +95,10 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
     "engine.max_lora_rank": _LORA,
     "traffic.lora": _LORA,
     "lora": _LORA,
-    "engine.enable_expert_parallel": _EXPERTS,
-    "deployment.enable_expert_parallel": _EXPERTS,
+    "engine.enable_dp_attention": _ATTENTION_DP,
+    "deployment.enable_dp_attention": _ATTENTION_DP,
+    "engine.enable_attention_dp": _ATTENTION_DP,
+    "deployment.enable_attention_dp": _ATTENTION_DP,
     "deployment.prefill": _DISAGGREGATION,
     "deployment.decode": _DISAGGREGATION,
     "traffic.classes": (f"traffic of several classes {NOT_YET}", "use traffic.priorities, or one scenario per class"),
@@ -122,10 +130,3 @@ REFUSED_VALUES: dict[str, tuple[tuple[str, ...], str, str]] = {
     ),
 }
 """Values the design names that cannot be had yet, the problem, and what to do instead."""
-
-ONE_FOR_NOW = {
-    "deployment.pipeline_parallel": "pipeline parallelism",
-    "deployment.data_parallel": "data parallelism",
-    "deployment.expert_parallel": "expert parallelism",
-}
-"""Keys that take 1 alone."""

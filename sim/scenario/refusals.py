@@ -6,12 +6,12 @@ from typing import Any
 
 from sim.errors import Problem
 from sim.scenario.document import Source, split_path
-from sim.scenario.keys import NOT_YET, ONE_FOR_NOW, REFUSED_KEYS, REFUSED_VALUES
+from sim.scenario.keys import REFUSED_KEYS, REFUSED_VALUES
 
 
 def refuse(source: Source) -> list[Problem]:
     """Problems of refused keys, which are taken out of the data, and of refused values, which stay."""
-    return [*_keys(source), *_values(source), *_more_than_one(source)]
+    return [*_keys(source), *_values(source)]
 
 
 def _keys(source: Source) -> list[Problem]:
@@ -37,14 +37,4 @@ def _values(source: Source) -> list[Problem]:
     if isinstance(arrivals, dict) and arrivals.get("process") == "closed" and "max_concurrency" in arrivals:
         problem, cure = "closed arrivals are bounded by concurrency already", "leave it out, and lower concurrency"
         problems.append(source.problem(("traffic", "arrivals", "max_concurrency"), problem, cure))
-    return problems
-
-
-def _more_than_one(source: Source) -> list[Problem]:
-    problems = []
-    for key, what in ONE_FOR_NOW.items():
-        value = source.get(split_path(key))
-        if isinstance(value, int | float) and not isinstance(value, bool) and value > 1:
-            cure = "use 1; deployment.tensor_parallel and replicas take more GPUs"
-            problems.append(source.problem(split_path(key), f"{what} {NOT_YET}", cure))
     return problems

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo
 
+from sim.parallel import Parallelism
 from sim.scenario.arrival_specs import Arrivals, Burst, Closed, Constant, Gamma, Poisson, Trace
 from sim.scenario.delay_specs import Delays, ExponentialDelay, FixedDelay, LogNormalDelay, UniformDelay
 from sim.scenario.length_specs import Empirical, Fixed, Lengths, LogNormal, Normal, Uniform
@@ -98,7 +99,7 @@ __all__ = [
     "ZipfPopularity",
 ]
 
-One = Annotated[Literal[1], WHOLE]
+Degree = Annotated[int, Field(gt=0, le=1024), WHOLE]
 WeightDType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4", "mxfp4", "nvfp4"]
 PeakDType = Literal["fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4"]
 Policy = Literal["fcfs", "priority", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first"]
@@ -211,16 +212,26 @@ class EngineSpec(Spec):
     """Drafts that are verified several at a time."""
 
 
+def _all_ways(value: Any, info: ValidationInfo) -> Any:
+    """In vLLM a flag says only whether experts are split: then over all GPUs of a pipeline stage."""
+    if not isinstance(value, bool):
+        return value
+    return info.data.get("tensor_parallel", 1) * info.data.get("data_parallel", 1) if value else 1
+
+
 class DeploymentSpec(Spec):
-    """How many GPUs and how they are shared. Pipeline, data and expert parallelism are not built yet: 1 each."""
+    """How many GPUs and how they are shared: a replica has tensor x pipeline x data parallel ones."""
 
     replicas: Annotated[int, Field(gt=0, le=10_000), WHOLE] = 1
     """Copies of the engine, each with its own queue and KV cache."""
-    tensor_parallel: Annotated[int, Field(gt=0, le=1024), WHOLE] = 1
-    """GPUs one replica's layers are split over."""
-    pipeline_parallel: One = 1
-    data_parallel: One = 1
-    expert_parallel: One = 1
+    tensor_parallel: Degree = 1
+    """GPUs that each layer is split over."""
+    pipeline_parallel: Degree = 1
+    """Stages that the layers are split into, one after the other."""
+    data_parallel: Degree = 1
+    """Ranks with a scheduler and a KV cache of their own, which share the experts."""
+    expert_parallel: Annotated[Degree, BeforeValidator(_all_ways)] = 1
+    """Ways the experts are split: divides tensor x data parallel; ``true`` (vLLM's flag) is as many as that."""
     router: Literal["round-robin", "random", "least-outstanding", "power-of-two", "session", "prefix", "weighted"] = (
         "round-robin"
     )
@@ -228,6 +239,16 @@ class DeploymentSpec(Spec):
     beginning of the prompt."""
     weights: Weights | None = None
     """Of each replica, for the weighted router: their shares of the requests."""
+
+    @property
+    def parallel(self) -> Parallelism:
+        """How the GPUs of a replica share the work."""
+        return Parallelism(
+            tensor=self.tensor_parallel,
+            pipeline=self.pipeline_parallel,
+            data=self.data_parallel,
+            expert=self.expert_parallel,
+        )
 
 
 class SloSpec(Spec):

@@ -10,6 +10,7 @@ from sim.cost import RooflineCost
 from sim.hardware import load_profile
 from sim.models import load_model
 from sim.models.memory import windows
+from sim.parallel import Parallelism
 from sim.work import StepWork
 
 H100 = load_profile("h100-sxm")
@@ -17,7 +18,7 @@ Make = Callable[..., StepWork]
 
 
 def calibrated(name: str, *, tensor_parallel: int = 1, kv_dtype: str = "auto") -> RooflineCost:
-    return RooflineCost(load_model(name), H100, tensor_parallel=tensor_parallel, kv_dtype=kv_dtype)
+    return RooflineCost(load_model(name), H100, parallel=Parallelism(tensor=tensor_parallel), kv_dtype=kv_dtype)
 
 
 def bytes_of(cost: RooflineCost, work: StepWork, name: str) -> list[float]:

@@ -14,6 +14,7 @@ from sim.engine.versions.vllm import GRAPH_SIZES, HOST
 from sim.hardware import load_profile
 from sim.models import load_model
 from sim.models.memory import windows
+from sim.parallel import Parallelism
 from sim.work import PrefillChunk, StepTime, StepWork
 
 H100 = load_profile("h100-sxm")
@@ -24,7 +25,9 @@ Make = Callable[..., StepWork]
 
 
 def fresh(name: str, *, ranks: int = 2, ideal: bool = False) -> RooflineCost:
-    return RooflineCost(load_model(name), H100, tensor_parallel=ranks, host=HOST, ideal=ideal, graph_sizes=GRAPH_SIZES)
+    return RooflineCost(
+        load_model(name), H100, parallel=Parallelism(tensor=ranks), host=HOST, ideal=ideal, graph_sizes=GRAPH_SIZES
+    )
 
 
 def untabulated(name: str, work: StepWork, *, ideal: bool) -> StepTime:

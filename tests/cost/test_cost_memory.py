@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.cost import KvCapacity, kv_capacity, longest_request_tokens
-from sim.cost.memory import GIB, activation_bytes, kv_budget, most_devices
+from sim.cost.memory import GIB, activation_bytes, kv_budget
 from sim.errors import DoesNotFit
 from sim.hardware import HardwareProfile, load_profile
+from sim.hardware.collectives import most_devices
 from sim.models import abstract_model, load_model, preset_names, with_weight_dtype
 from sim.models.memory import kv_bytes_per_request, weight_bytes
 from sim.models.spec import ModelSpec
+from sim.parallel import Parallelism
 
 H100 = load_profile("h100-sxm")
 BUDGET: dict[str, Any] = {
@@ -30,7 +32,7 @@ VLLM: dict[str, Any] = {"reserved_blocks": 1, "window_groups": True}
 
 def capacity(model: ModelSpec, profile: HardwareProfile = H100, **kwargs: Any) -> KvCapacity:
     settled = {
-        "tensor_parallel": 1,
+        "parallel": Parallelism(),
         "kv_dtype": "auto",
         "block_tokens": 16,
         "request_tokens": 1_024,
@@ -45,7 +47,7 @@ def capacity(model: ModelSpec, profile: HardwareProfile = H100, **kwargs: Any) -
 
 def with_kv_bytes(model: ModelSpec, kv_bytes: float) -> HardwareProfile:
     """An H100 with just so much memory left for KV."""
-    taken = kv_budget(model, replace(H100, memory_bytes=0), tensor_parallel=1, **BUDGET).kv_bytes
+    taken = kv_budget(model, replace(H100, memory_bytes=0), parallel=Parallelism(tensor=1), **BUDGET).kv_bytes
     return replace(H100, memory_bytes=round((kv_bytes - taken) / BUDGET["gpu_memory_utilization"]) + 1)
 
 
@@ -53,7 +55,7 @@ def with_kv_bytes(model: ModelSpec, kv_bytes: float) -> HardwareProfile:
 @given(st.sampled_from(preset_names()), st.sampled_from([1, 2, 4, 8]), st.booleans(), st.floats(0.1, 1.0))
 def test_terms_sum(name: str, ranks: int, graphs: bool, utilization: float) -> None:
     given_ = {**BUDGET, "graphs_counted": graphs, "gpu_memory_utilization": utilization}
-    budget = kv_budget(load_model(name), H100, tensor_parallel=ranks, **given_)
+    budget = kv_budget(load_model(name), H100, parallel=Parallelism(tensor=ranks), **given_)
     terms = budget.weight_bytes + budget.activation_bytes + budget.graph_bytes + budget.framework_bytes
     assert budget.kv_bytes + terms == pytest.approx(budget.usable_bytes)
     assert budget.usable_bytes == H100.memory_bytes * utilization
@@ -106,7 +108,7 @@ def test_graphs_count_only_where_the_engine_counts_them() -> None:
 
 def test_more_gpus_than_kv_heads_add_no_capacity_per_token() -> None:
     """tenstorrent/vllm#50: 4 KV heads, 8 ranks."""
-    four, eight = (capacity(load_model("qwen3-235b-a22b"), tensor_parallel=n, kv_blocks=9) for n in (4, 8))
+    four, eight = (capacity(load_model("qwen3-235b-a22b"), parallel=Parallelism(tensor=n), kv_blocks=9) for n in (4, 8))
     assert four.bytes_per_block == eight.bytes_per_block == 16 * 48_128
 
 
@@ -123,7 +125,7 @@ def test_windows_hold_more_tokens_of_longer_requests() -> None:
 
 def test_fixed_states_count_per_request() -> None:
     model = load_model("qwen3-next-80b-a3b")
-    found = capacity(model, tensor_parallel=4, request_tokens=1_000)
+    found = capacity(model, parallel=Parallelism(tensor=4), request_tokens=1_000)
     assert found.bytes_per_block == pytest.approx(kv_bytes_per_request(model, 1_000, 4) * 16 / 1_000)
     assert not found.uniform
 
@@ -142,12 +144,12 @@ def test_too_large_a_model_says_by_how_much_and_what_fits() -> None:
     assert "weights take 131.4" in caught.value.problem
     assert "GiB too much" in caught.value.problem
     assert caught.value.cure == "use tensor_parallel: 2"
-    assert capacity(load_model("llama-3.1-70b"), tensor_parallel=2).tokens > 5_000
+    assert capacity(load_model("llama-3.1-70b"), parallel=Parallelism(tensor=2)).tokens > 5_000
 
 
 def test_a_model_that_no_node_holds_says_so() -> None:
     with pytest.raises(DoesNotFit) as caught:
-        capacity(load_model("llama-3.1-405b"), tensor_parallel=8)
+        capacity(load_model("llama-3.1-405b"), parallel=Parallelism(tensor=8))
     assert "no tensor_parallel that the links of h100-sxm join is enough" in caught.value.cure
     assert "weight_dtype" in caught.value.cure
 
@@ -172,33 +174,35 @@ def test_a_shortfall_is_never_negative(room_gib: float) -> None:
 
 def test_an_abstract_model_needs_room_for_its_weights_alone() -> None:
     settled = {"kv_dtype": "auto", "block_tokens": 16, "request_tokens": 100, **BUDGET, **VLLM}
-    assert kv_capacity(abstract_model(8e9, "fp16"), H100, tensor_parallel=1, **settled) is None
+    assert kv_capacity(abstract_model(8e9, "fp16"), H100, parallel=Parallelism(tensor=1), **settled) is None
     with pytest.raises(DoesNotFit, match=r"130\.4 GiB for weights, and h100-sxm offers 71\.3 GiB") as caught:
-        kv_capacity(abstract_model(70e9, "fp16"), H100, tensor_parallel=1, **settled)
+        kv_capacity(abstract_model(70e9, "fp16"), H100, parallel=Parallelism(tensor=1), **settled)
     assert caught.value.cure == "use tensor_parallel: 2"
     with pytest.raises(DoesNotFit) as caught:
-        kv_capacity(abstract_model(300e9, "fp16"), load_profile("apple-m3-max"), tensor_parallel=1, **settled)
+        kv_capacity(
+            abstract_model(300e9, "fp16"), load_profile("apple-m3-max"), parallel=Parallelism(tensor=1), **settled
+        )
     assert "tensor_parallel" not in caught.value.cure
 
 
 def test_activations_by_hand() -> None:
     """The MLP's three widths and three hidden states over the token budget; or the logits of a full batch."""
     model = load_model("llama-3.1-8b")
-    assert activation_bytes(model, 1, 8_192, 1) == 8_192 * (3 * 14_336 + 3 * 4_096) * 2
-    assert activation_bytes(model, 2, 8_192, 1) == 8_192 * (3 * 14_336 / 2 + 3 * 4_096) * 2
-    assert activation_bytes(model, 1, 16, 1_024) == 1_024 * 128_256 * 10
+    assert activation_bytes(model, Parallelism(tensor=1), 8_192, 1) == 8_192 * (3 * 14_336 + 3 * 4_096) * 2
+    assert activation_bytes(model, Parallelism(tensor=2), 8_192, 1) == 8_192 * (3 * 14_336 / 2 + 3 * 4_096) * 2
+    assert activation_bytes(model, Parallelism(tensor=1), 16, 1_024) == 1_024 * 128_256 * 10
 
 
 def test_longest_request_leaves_the_null_block_out() -> None:
     model = load_model("llama-3.1-8b")
-    assert longest_request_tokens(model, capacity(model, kv_blocks=101), 1, "auto") == 1_600
+    assert longest_request_tokens(model, capacity(model, kv_blocks=101), Parallelism(), "auto") == 1_600
 
 
 @pytest.mark.parametrize("name", ["gpt-oss-120b", "qwen3-next-80b-a3b", "gemma-3-27b", "glm-5"])
 def test_longest_request_fits_and_one_more_token_does_not(name: str) -> None:
     model = load_model(name)
     found = capacity(model, kv_blocks=4_000)
-    longest, room = longest_request_tokens(model, found, 1, "auto"), 3_999 * found.bytes_per_block
+    longest, room = longest_request_tokens(model, found, Parallelism(), "auto"), 3_999 * found.bytes_per_block
     assert kv_bytes_per_request(model, longest) <= room < kv_bytes_per_request(model, longest + 1)
 
 
@@ -213,7 +217,7 @@ def test_packed_models_keep_their_real_weights() -> None:
 def test_a_share_of_what_is_free_before_loading_holds_weights_and_kv() -> None:
     """SGLang: activations and graphs live in the rest."""
     model, settled = load_model("llama-3.1-8b"), {**BUDGET, "share": "of-free-before-load"}
-    budget = kv_budget(model, H100, tensor_parallel=1, **settled)
+    budget = kv_budget(model, H100, parallel=Parallelism(tensor=1), **settled)
     free = H100.memory_bytes - budget.framework_bytes
     assert budget.kv_bytes == pytest.approx(0.9 * free - budget.weight_bytes)
     assert (budget.activation_bytes, budget.graph_bytes) == (0, 0)
@@ -222,7 +226,7 @@ def test_a_share_of_what_is_free_before_loading_holds_weights_and_kv() -> None:
 def test_a_share_of_what_is_free_after_loading_is_kv_alone() -> None:
     """TensorRT-LLM: a tenth of what is left stays free, however large the weights are."""
     model, settled = load_model("llama-3.1-8b"), {**BUDGET, "graphs_counted": False, "share": "of-free-after-load"}
-    budget = kv_budget(model, H100, tensor_parallel=1, **settled)
+    budget = kv_budget(model, H100, parallel=Parallelism(tensor=1), **settled)
     taken = budget.weight_bytes + budget.activation_bytes + budget.framework_bytes
     assert budget.kv_bytes == pytest.approx(0.9 * (H100.memory_bytes - taken))
 
@@ -230,7 +234,7 @@ def test_a_share_of_what_is_free_after_loading_is_kv_alone() -> None:
 def test_a_model_too_large_has_nothing_free_to_share() -> None:
     """131.4 GiB of weights on 79.2 GiB: the shortfall is all of it, not a share."""
     model, settled = load_model("llama-3.1-70b"), {**BUDGET, "share": "of-free-after-load"}
-    budget = kv_budget(model, H100, tensor_parallel=1, **settled)
+    budget = kv_budget(model, H100, parallel=Parallelism(tensor=1), **settled)
     assert budget.usable_bytes == H100.memory_bytes
     with pytest.raises(DoesNotFit, match="of what the weights leave free"):
         capacity(model, share="of-free-after-load")
@@ -240,7 +244,11 @@ def test_without_a_null_block_one_block_is_a_pool() -> None:
     model = load_model("llama-3.1-8b")
     one = with_kv_bytes(model, 1.5 * 16 * 131_072)
     found = capacity(model, one, reserved_blocks=0)
-    assert (found.blocks, found.usable_blocks, longest_request_tokens(model, found, 1, "auto")) == (1, 1, 16)
+    assert (found.blocks, found.usable_blocks, longest_request_tokens(model, found, Parallelism(), "auto")) == (
+        1,
+        1,
+        16,
+    )
     with pytest.raises(DoesNotFit):
         capacity(model, one)
 
@@ -255,7 +263,8 @@ def test_without_shared_tables_a_block_costs_what_it_costs_the_mean_request() ->
     """Most layers of Gemma-3-27b keep 1,024 tokens: a block costs a long request less than a short one."""
     model = load_model("gemma-3-27b")
     short, long = (
-        capacity(model, tensor_parallel=2, request_tokens=tokens, window_groups=False) for tokens in (128, 8192)
+        capacity(model, parallel=Parallelism(tensor=2), request_tokens=tokens, window_groups=False)
+        for tokens in (128, 8192)
     )
     assert short.groups == long.groups == (None,)
     assert long.bytes_per_block == pytest.approx(kv_bytes_per_request(model, 8192, 2) * 16 / 8192)

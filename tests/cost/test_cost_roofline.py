@@ -20,8 +20,10 @@ from sim.errors import DoesNotFit
 from sim.hardware import HostOverheads, load_profile, with_overrides
 from sim.models import from_config, load_model, preset_names, with_weight_dtype
 from sim.models.dtypes import stored_bytes
-from sim.models.memory import legal_tensor_parallel, weight_bytes_per_gpu, windows
+from sim.models.memory import weight_bytes_per_gpu, windows
+from sim.models.parallel import legal_tensor_parallel
 from sim.models.spec import ModelSpec, MoeFfn
+from sim.parallel import Parallelism
 from sim.work import PrefillChunk, StepWork
 
 H100 = load_profile("h100-sxm")
@@ -76,7 +78,7 @@ def test_operators_sum_to_the_step(make_work: Make, name: str, step: str, ideal:
     """All of the device's time but the engine's gaps between layers."""
     contexts, chunks = STEPS[step]
     work = make_work(name, contexts, *chunks)
-    cost = calibrated(name, ideal=ideal, tensor_parallel=ranks, host=HOST, graph_sizes=(1, 2, 4, 8))
+    cost = calibrated(name, ideal=ideal, parallel=Parallelism(tensor=ranks), host=HOST, graph_sizes=(1, 2, 4, 8))
     time, parts = cost.step_time(work), total(cost.operators(work))
     gap = 0.0 if ideal else HOST.layer_gap_s * len(load_model(name).layers)
     assert time.compute_s == pytest.approx(parts.compute_s, rel=1e-12)
@@ -124,7 +126,10 @@ def test_calibrated_is_no_faster_than_ideal(make_work: Make, name: str, step: st
     contexts, chunks = STEPS[step]
     work = make_work(name, contexts, *chunks)
     for ranks in (1, 8) if 8 in legal_tensor_parallel(load_model(name)) else (1, 2):
-        assert device_s(name, work, tensor_parallel=ranks) >= device_s(name, work, tensor_parallel=ranks, ideal=True)
+        parallel = Parallelism(tensor=ranks)
+        assert device_s(name, work, parallel=Parallelism(tensor=ranks)) >= device_s(
+            name, work, parallel=Parallelism(tensor=ranks), ideal=True
+        )
 
 
 @settings(deadline=None)
@@ -160,7 +165,9 @@ def test_a_step_reads_the_weights_that_capacity_counts(name: str) -> None:
     model = load_model(name)
     for ranks in legal_tensor_parallel(model, 8):
         tables = weight_tables(model, ranks)
-        assert timed_bytes(model, ranks) == pytest.approx(weight_bytes_per_gpu(model, ranks) - tables, rel=2e-3)
+        assert timed_bytes(model, ranks) == pytest.approx(
+            weight_bytes_per_gpu(model, Parallelism(tensor=ranks)) - tables, rel=2e-3
+        )
 
 
 def weight_tables(model: ModelSpec, ranks: int) -> float:
@@ -262,7 +269,7 @@ def test_experts_read_are_those_hit(make_work: Make) -> None:
 def test_tensor_parallelism_divides_work_and_adds_communication(make_work: Make, ideal: bool) -> None:
     """Two all-reduces per layer of tokens x hidden in 16 bits."""
     work = make_work("llama-3.1-70b", [1_000] * 16)
-    one, eight = (calibrated("llama-3.1-70b", tensor_parallel=n, ideal=ideal) for n in (1, 8))
+    one, eight = (calibrated("llama-3.1-70b", parallel=Parallelism(tensor=n), ideal=ideal) for n in (1, 8))
     assert one.step_time(work).communication_s == 0.0
     assert eight.step_time(work).communication_s > 0.0
     assert one.step_time(work).device_s / 8 < eight.step_time(work).device_s < one.step_time(work).device_s
@@ -272,22 +279,26 @@ def test_tensor_parallelism_divides_work_and_adds_communication(make_work: Make,
 
 def test_ring_of_an_ideal_link(make_work: Make) -> None:
     """2 (n - 1) / n of the message over the link, per all-reduce."""
-    time = calibrated("llama-3.1-70b", tensor_parallel=4, ideal=True).step_time(make_work("llama-3.1-70b", [9] * 16))
+    time = calibrated("llama-3.1-70b", parallel=Parallelism(tensor=4), ideal=True).step_time(
+        make_work("llama-3.1-70b", [9] * 16)
+    )
     message = 16 * 8192 * 2
     assert time.communication_s == pytest.approx(160 * message * 2 * 3 / 4 / 450e9)
 
 
 @pytest.mark.parametrize("ideal", [True, False])
 def test_tensor_parallelism_without_links_is_refused(ideal: bool) -> None:
-    with pytest.raises(DoesNotFit, match="apple-m3-max has no measured link for tensor parallelism over 2") as caught:
-        RooflineCost(load_model("llama-3.1-8b"), load_profile("apple-m3-max"), tensor_parallel=2, ideal=ideal)
+    with pytest.raises(DoesNotFit, match="apple-m3-max is known that joins a group of 2") as caught:
+        RooflineCost(
+            load_model("llama-3.1-8b"), load_profile("apple-m3-max"), parallel=Parallelism(tensor=2), ideal=ideal
+        )
     assert "at most 1" in caught.value.cure
 
 
 def test_norms_over_all_heads_take_one_more_all_reduce(make_work: Make) -> None:
     """MiniMax-M2 normalises queries and keys over all heads."""
     work = make_work("minimax-m2.5", [9])
-    reduces = named(calibrated("minimax-m2.5", tensor_parallel=8).operators(work), "all-reduce")
+    reduces = named(calibrated("minimax-m2.5", parallel=Parallelism(tensor=8)).operators(work), "all-reduce")
     assert sum(operator.count for operator in reduces) == 3 * 62
 
 

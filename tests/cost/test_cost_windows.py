@@ -7,6 +7,7 @@ from sim.cost.memory import GIB, kv_capacity
 from sim.hardware import load_profile
 from sim.models import load_model
 from sim.models.memory import kv_bytes_per_request, kv_groups
+from sim.parallel import Parallelism
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,7 @@ def test_layers_of_unequal_size_are_not_grouped(model):
 
 def capacity(model, **changes):
     arguments = {
-        "tensor_parallel": 1,
+        "parallel": Parallelism(),
         "kv_dtype": "auto",
         "block_tokens": 16,
         "request_tokens": 4096,

@@ -7,21 +7,19 @@ from hypothesis import strategies as st
 from sim.errors import UnsupportedModel
 from sim.models import abstract_model, load_model, preset_names
 from sim.models.memory import (
-    check_pipeline_parallel,
-    check_tensor_parallel,
     index_bytes_per_token,
     kv_bytes_per_request,
     kv_bytes_per_token,
     layer_kv_bytes_per_token,
-    legal_tensor_parallel,
     matmul_flops_per_token,
-    stage_layers,
     state_bytes_per_request,
     weight_bytes,
     weight_bytes_per_gpu,
     windows,
 )
+from sim.models.parallel import check_pipeline_parallel, check_tensor_parallel, legal_tensor_parallel, stage_layers
 from sim.models.spec import Attention
+from sim.parallel import Parallelism
 
 names = st.sampled_from(preset_names())
 tokens = st.integers(1, 200_000)
@@ -88,17 +86,17 @@ def test_stages_hold_the_whole_cache_between_them(name, stages, length):
 def test_stages_hold_the_whole_model_between_them(name, stages):
     """A tied table is on the first stage and on the last."""
     spec = load_model(name)
-    held = sum(weight_bytes_per_gpu(spec, 1, stages, stage) for stage in range(stages))
+    held = sum(weight_bytes_per_gpu(spec, Parallelism(pipeline=stages), stage) for stage in range(stages))
     twice = 2 * spec.vocabulary * spec.hidden if spec.tied_embeddings and stages > 1 else 0
     assert held == pytest.approx(weight_bytes(spec) + twice, abs=stages)
-    assert weight_bytes_per_gpu(spec, 1, stages) * stages >= held
+    assert weight_bytes_per_gpu(spec, Parallelism(pipeline=stages)) * stages >= held
 
 
 @settings(deadline=None)
 @given(names, degrees)
 def test_ranks_hold_at_least_the_whole_model_between_them(name, ranks):
     spec = load_model(name)
-    share = weight_bytes_per_gpu(spec, ranks)
+    share = weight_bytes_per_gpu(spec, Parallelism(tensor=ranks))
     assert share * ranks >= weight_bytes(spec) - ranks
     assert share <= weight_bytes(spec)
 
@@ -116,7 +114,7 @@ def test_what_divides_over_ranks_and_what_does_not():
     """Llama-3.1-8B on two GPUs: all but the norms in half."""
     spec = load_model("llama-3.1-8b")
     norms = 2 * (32 * 2 + 1) * 4096
-    assert weight_bytes_per_gpu(spec, 2) == (weight_bytes(spec) - norms) / 2 + norms
+    assert weight_bytes_per_gpu(spec, Parallelism(tensor=2)) == (weight_bytes(spec) - norms) / 2 + norms
 
 
 def test_kv_projections_replicate_with_their_heads():
@@ -125,7 +123,7 @@ def test_kv_projections_replicate_with_their_heads():
     keys = 48 * 2048 * 128 * 2 * 2
     norms = 2 * (48 * 2 + 1) * 2048
     router = 2 * 48 * 2048 * 128
-    four, eight = (weight_bytes_per_gpu(spec, ranks) for ranks in (4, 8))
+    four, eight = (weight_bytes_per_gpu(spec, Parallelism(tensor=ranks)) for ranks in (4, 8))
     assert eight - keys - norms - router == (four - keys - norms - router) / 2
 
 
@@ -135,7 +133,7 @@ def test_latent_down_projections_are_on_every_rank():
     router = 26 * 2048 * 64 * 2
     norms = 2 * (27 * 2 + 1) * 2048
     rest = weight_bytes(spec) - down - router - norms
-    assert weight_bytes_per_gpu(spec, 8) == pytest.approx(rest / 8 + down + router + norms, abs=1)
+    assert weight_bytes_per_gpu(spec, Parallelism(tensor=8)) == pytest.approx(rest / 8 + down + router + norms, abs=1)
 
 
 def test_stages_as_vllm_cuts_them():

@@ -6,6 +6,7 @@ import pytest
 
 from sim.errors import UnsupportedModel
 from sim.models import abstract_model, describe, is_preset, load_model, model_summary, preset_names
+from sim.parallel import Parallelism
 
 WANTED = """
 llama-2-7b llama-2-13b llama-2-70b codellama-34b llama-3-8b llama-3-70b llama-3.1-8b llama-3.1-70b llama-3.1-405b
@@ -87,19 +88,19 @@ def test_one_more_token_adds_nothing_to_a_full_window(context, expected):
 
 
 def test_index_keys_are_told_apart_and_counted_in_requests():
-    per_gpu = describe("glm-5", tensor_parallel=8, context_tokens=1000)["per_gpu"]
+    per_gpu = describe("glm-5", parallel=Parallelism(tensor=8), context_tokens=1000)["per_gpu"]
     assert (per_gpu["kv_bytes_per_token"], per_gpu["index_bytes_per_token"]) == (89_856, 78 * 132)
     assert per_gpu["kv_bytes_per_request"] == 1000 * (89_856 + 78 * 132)
 
 
 def test_worst_stage_of_a_pipeline():
-    per_gpu = describe("glm-4.7", pipeline_parallel=8, context_tokens=202_752)["per_gpu"]
+    per_gpu = describe("glm-4.7", parallel=Parallelism(pipeline=8), context_tokens=202_752)["per_gpu"]
     assert round(per_gpu["kv_bytes_per_request"] / GIB, 3) == 9.281
     assert per_gpu["kv_bytes_per_token"] == 12 * 4096
 
 
 def test_worst_rank_of_a_tensor_parallel_group():
-    per_gpu = describe("qwen3-235b-a22b", tensor_parallel=8)["per_gpu"]
+    per_gpu = describe("qwen3-235b-a22b", parallel=Parallelism(tensor=8))["per_gpu"]
     assert per_gpu["kv_bytes_per_token"] == 48_128
 
 
@@ -116,9 +117,9 @@ def test_weights_in_another_dtype():
 
 def test_parallelism_a_model_cannot_have():
     with pytest.raises(UnsupportedModel, match="tensor_parallel 5"):
-        describe("llama-3.1-8b", tensor_parallel=5)
+        describe("llama-3.1-8b", parallel=Parallelism(tensor=5))
     with pytest.raises(UnsupportedModel, match="pipeline_parallel 40"):
-        describe("llama-3.1-8b", pipeline_parallel=40)
+        describe("llama-3.1-8b", parallel=Parallelism(pipeline=40))
 
 
 def test_an_abstract_model_has_a_summary():
