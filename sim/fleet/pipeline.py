@@ -10,6 +10,7 @@ from sim.fleet.ranks import GroupPlan, RanksInReplica
 from sim.fleet.replica import Replica
 from sim.results.recorder import ReplicaRecorder
 from sim.results.requests import RequestLog
+from sim.results.steps import ROUNDING
 from sim.work import CostModel, StepTime, StepWork
 
 
@@ -104,6 +105,6 @@ def _parts(stages: tuple[StepTime, ...], duration_s: float) -> tuple[float, floa
         return 0.0, 0.0, 0.0, 0.0
     sums = [sum(times) for times in zip(*(stage[1:] for stage in stages), strict=True)]
     device_s = sum(sums)
-    share = duration_s / device_s if device_s > duration_s else 1.0
+    share = duration_s / device_s if device_s > duration_s * (1 + ROUNDING) else 1.0
     compute_s, memory_s, communication_s, launch_s = (part_s * share for part_s in sums)
     return compute_s, memory_s, communication_s, launch_s
