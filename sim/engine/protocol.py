@@ -92,10 +92,16 @@ class Engine(Protocol):
     """
 
     steps_in_flight: int
-    prefix_queries: int
-    """Known tokens of first admissions with prefix caching on."""
-    prefix_hits: int
-    """Those of them that were cached. A resumed request's own blocks count in neither."""
+
+    @property
+    def prefix_queries(self) -> int:
+        """Known tokens of first admissions with prefix caching on."""
+        ...
+
+    @property
+    def prefix_hits(self) -> int:
+        """Those of them that were cached. A resumed request's own blocks count in neither."""
+        ...
 
     def add(self, request: Request) -> None: ...
 

@@ -15,6 +15,7 @@ from sim.errors import DoesNotFit, Problem, RidgelineError, ScenarioError, Trace
 from sim.fleet.assumptions import Assumption, assumptions, mean_request_tokens
 from sim.fleet.effects import impossible_budgets, unfit_for_engine, without_effect
 from sim.fleet.links import link_assumptions
+from sim.fleet.parallel_engines import parallel_assumptions, synchronous_pipeline, unfit_for_parallelism
 from sim.fleet.speculation import draft_of, speculation_assumptions, speculative_cost
 from sim.hardware import HardwareProfile, load_profile, with_overrides
 from sim.models import ModelSpec, abstract_model, load_model, with_weight_dtype
@@ -110,8 +111,7 @@ def assemble(loaded: Loaded) -> Setup:
     with _placed(loaded, "engine.version"):
         rules = _on_host(rules_for(spec.engine.name, spec.engine.version), hardware)
     parallel = spec.deployment.parallel
-    _refuse(_illegal(loaded, model, parallel))
-    _refuse(_refuse_unbuilt(loaded))
+    _refuse([*_illegal(loaded, model, parallel), *unfit_for_parallelism(loaded, rules)])
     _refuse(unfit_for_engine(loaded, rules))
     with _placed(loaded, "engine"):
         resolved = settings_for(
@@ -123,6 +123,7 @@ def assemble(loaded: Loaded) -> Setup:
             tensor_parallel=parallel.tensor * parallel.data,
             seed=spec.seed,
         )
+    resolved = synchronous_pipeline(parallel, resolved)
     with _placed(loaded, _drafter(spec.engine)):
         draft = draft_of(loaded, model)
     with _placed(loaded, _widest(parallel)):
@@ -147,6 +148,7 @@ def assemble(loaded: Loaded) -> Setup:
         assumed=(
             *assumptions(loaded, model, hardware, rules, resolved, settings, capacity, fitted=fitted),
             *_link_assumptions(loaded, model, hardware),
+            *parallel_assumptions(parallel, rules),
             *speculation_assumptions(loaded, model, draft, rules),
         ),
     )
@@ -183,18 +185,6 @@ def _illegal(loaded: Loaded, model: ModelSpec, parallel: Parallelism) -> list[Pr
         cure = "leave it out, or use deployment.tensor_parallel and expert_parallel alone"
         problems.append(loaded.problem("engine.speculative", problem, cure))
     return problems
-
-
-def _refuse_unbuilt(loaded: Loaded) -> list[Problem]:
-    """Parallelism whose schedulers are not there yet."""
-    deployment = loaded.spec.deployment
-    degrees = {"pipeline_parallel": deployment.pipeline_parallel, "data_parallel": deployment.data_parallel}
-    cure = "use 1; deployment.tensor_parallel, expert_parallel and replicas take more GPUs"
-    return [
-        loaded.problem(f"deployment.{key}", f"{key.replace('_parallel', ' parallelism')} is not built yet", cure)
-        for key, degree in degrees.items()
-        if degree > 1
-    ]
 
 
 def _widest(parallel: Parallelism) -> str:

@@ -18,9 +18,9 @@ import simpy
 from sim.engine.request import Request
 from sim.errors import ScenarioError
 from sim.fleet.assembly import Setup, assemble
+from sim.fleet.building import build_recorder, build_replica
 from sim.fleet.clients import Clients
 from sim.fleet.clock import Clock
-from sim.fleet.fast_replica import build_replica
 from sim.fleet.frontend import FrontEnd
 from sim.fleet.pacing import InStep, Lagging, Pace
 from sim.fleet.router import build_router
@@ -88,12 +88,11 @@ class Simulation:
         """Of what clients did: a send, or a request given up."""
         self.streams = StreamLog() if streams else None
         self.recorders = tuple(
-            ReplicaRecorder(self.requests, self.steps, index, self.streams)
+            build_recorder(setup, self.requests, self.steps, index, self.streams)
             for index in range(setup.deployment.replicas)
         )
         self.replicas = [
-            build_replica(setup.engine(plain=plain), setup.cost, recorder, self.requests, self._finished)
-            for recorder in self.recorders
+            build_replica(setup, recorder, self.requests, self._finished, plain=plain) for recorder in self.recorders
         ]
         self._front_ends = [
             FrontEnd(replica, latency_s=setup.request_latency_s, serial_s=setup.request_serial_s)

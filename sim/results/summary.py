@@ -165,14 +165,15 @@ def _itl(run: RunRecord, from_s: float) -> dict[str, float | None]:
 
 
 def _kv(run: RunRecord) -> dict[str, Any]:
-    capacity = run.setup.capacity
+    """Capacity and use of one replica: of all its data-parallel ranks together."""
+    capacity, ranks = run.setup.capacity, run.setup.deployment.data_parallel
     peak = max(int(steps["kv_blocks_used"].max(initial=0)) for steps in run.steps.table.pieces(("kv_blocks_used",)))
     queries = run.prefix_queries
     return {
-        "capacity_tokens": None if capacity is None else capacity.tokens,
-        "capacity_blocks": None if capacity is None else capacity.blocks,
+        "capacity_tokens": None if capacity is None else capacity.tokens * ranks,
+        "capacity_blocks": None if capacity is None else capacity.blocks * ranks,
         "block_tokens": run.setup.settings.block_tokens,
-        "peak_utilization": None if capacity is None else peak / capacity.blocks,
+        "peak_utilization": None if capacity is None else peak / (capacity.blocks * ranks),
         "prefix_hit_rate": run.prefix_hits / queries if run.setup.settings.prefix_caching and queries else None,
     }
 
