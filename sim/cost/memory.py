@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 from sim.cost.dtypes import ACTIVATION_BYTES
+from sim.cost.fitting import next_fit, said
 from sim.errors import DoesNotFit
 from sim.hardware import HardwareProfile
-from sim.hardware.collectives import most_devices, node_devices
 from sim.models.drafts import Draft
 from sim.models.memory import (
     KvGroups,
@@ -23,15 +23,13 @@ from sim.models.memory import (
     weight_bytes_per_gpu,
     windows,
 )
-from sim.models.parallel import ONE_GPU, legal_tensor_parallel, stage_layers
+from sim.models.parallel import ONE_GPU, stage_layers
 from sim.models.spec import Attention, DenseFfn, LatentAttention, ModelSpec
 from sim.parallel import Parallelism
 from sim.work import MemoryShare
 
 GIB = 2**30
 INFINITY = float("inf")
-STAGES = (2, 4, 8)
-"""Nodes in a pipeline that a cure may propose."""
 FRAMEWORK_BYTES = 0.3 * GIB
 """CUDA context, cuBLAS workspaces and allocator slack: what vLLM's logs call non-torch memory."""
 COLLECTIVE_BYTES = 0.7 * GIB
@@ -302,42 +300,11 @@ def _tables(groups: KvGroups | None, request_tokens: int, block_tokens: int) -> 
 def _check_weights_alone(model: ModelSpec, profile: HardwareProfile, parallel: Parallelism, utilization: float) -> None:
     need, have = weight_bytes_per_gpu(model, parallel), profile.memory_bytes * utilization
     if need > have:
-        larger = _next_fit(model, profile, parallel, lambda at: weight_bytes_per_gpu(model, at) <= have)
+        larger = next_fit(model, profile, parallel, lambda at: weight_bytes_per_gpu(model, at) <= have)
         cure = f"use {said(larger)}" if larger else "use a larger device, or smaller weights (fp8, int4)"
         raise DoesNotFit(
             f"{model.name} needs {need / GIB:.1f} GiB for weights, and {profile.name} offers {have / GIB:.1f} GiB", cure
         )
-
-
-def _next_fit(
-    model: ModelSpec, profile: HardwareProfile, parallel: Parallelism, fits: Callable[[Parallelism], bool]
-) -> Parallelism | None:
-    """The least larger tensor parallelism that fits; where none does, pipeline parallelism of nodes beside it."""
-    node = node_devices(profile)
-    inside = node // (parallel.data * parallel.pipeline)
-    degrees = [ranks for ranks in legal_tensor_parallel(model, inside) if ranks >= parallel.tensor]
-    ways = [replace(parallel, tensor=ranks) for ranks in degrees if ranks > parallel.tensor]
-    if degrees and most_devices(profile) is None and model.layers:
-        ways += [replace(parallel, tensor=degrees[-1], pipeline=parallel.pipeline * more) for more in STAGES]
-    legal = (_expert_follows(parallel, way) for way in ways if way.pipeline <= len(model.layers) or way.pipeline == 1)
-    return next((way for way in legal if fits(way)), None)
-
-
-def _expert_follows(before: Parallelism, way: Parallelism) -> Parallelism:
-    """Experts stay split over all GPUs of a stage where they were."""
-    whole = before.expert > 1 and before.expert == before.tensor * before.data
-    return replace(way, expert=way.tensor * way.data) if whole else way
-
-
-def said(parallel: Parallelism) -> str:
-    """As a scenario writes it: what is more than 1."""
-    degrees = {
-        "tensor_parallel": parallel.tensor,
-        "pipeline_parallel": parallel.pipeline,
-        "data_parallel": parallel.data,
-        "expert_parallel": parallel.expert,
-    }
-    return ", ".join(f"{key}: {degree}" for key, degree in degrees.items() if degree > 1)
 
 
 def _too_large(
@@ -356,7 +323,7 @@ def _too_large(
         f"graphs and framework {(budget.graph_bytes + budget.framework_bytes) / GIB:.1f} GiB: "
         f"{_verdict(budget.kv_bytes)}"
     )
-    larger = _next_fit(model, profile, parallel, fits)
+    larger = next_fit(model, profile, parallel, fits)
     if larger is not None:
         return DoesNotFit(problem, f"use {said(larger)}")
     return DoesNotFit(

@@ -30,7 +30,8 @@ engine:
 
 deployment:
   replicas: 1
-  tensor_parallel: 1                # GPUs of one replica
+  tensor_parallel: 1                # GPUs that each layer is split over
+  # expert_parallel: 1              # ways that experts are split: divides tensor x data parallel
   # router: round-robin             # random, least-outstanding, power-of-two, session, prefix, weighted
 
 traffic:

@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.cost import KvCapacity, kv_capacity, longest_request_tokens
+from sim.cost.fitting import said
 from sim.cost.memory import GIB, activation_bytes, kv_budget
 from sim.errors import DoesNotFit
 from sim.hardware import HardwareProfile, load_profile
 from sim.hardware.collectives import most_devices
 from sim.models import abstract_model, load_model, preset_names, with_weight_dtype
 from sim.models.memory import kv_bytes_per_request, weight_bytes
+from sim.models.parallel import check_parallelism
 from sim.models.spec import ModelSpec
 from sim.parallel import Parallelism
 
@@ -275,3 +277,22 @@ def test_without_shared_tables_a_block_costs_what_it_costs_the_mean_request() ->
     assert short.groups == long.groups == (None,)
     assert long.bytes_per_block == pytest.approx(kv_bytes_per_request(model, 8192, 2) * 16 / 8192)
     assert long.blocks > short.blocks
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "parallel", "cure"),
+    [
+        ("deepseek-v3", "h100-sxm", Parallelism(tensor=8), Parallelism(tensor=8, pipeline=2)),
+        ("deepseek-v3", "h200-sxm", Parallelism(tensor=4, expert=4), Parallelism(tensor=8, expert=8)),
+        ("qwen3-235b-a22b", "h100-sxm", Parallelism(data=2, expert=2), Parallelism(tensor=4, data=2, expert=8)),
+    ],
+    ids=str,
+)
+def test_a_cure_is_legal_and_fits(model: str, device: str, parallel: Parallelism, cure: Parallelism) -> None:
+    """Larger inside the node, then nodes in a pipeline; experts stay split over all GPUs where they were."""
+    spec, profile = load_model(model), load_profile(device)
+    with pytest.raises(DoesNotFit) as caught:
+        capacity(spec, profile, parallel=parallel)
+    assert caught.value.cure == f"use {said(cure)}"
+    check_parallelism(spec, cure)
+    assert capacity(spec, profile, parallel=cure).blocks > 1
