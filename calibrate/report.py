@@ -15,6 +15,7 @@ from calibrate.fitting import Fits
 from calibrate.kernels import Sample
 from calibrate.running import Calibration
 from calibrate.server import ServerFit
+from sim.hardware import ForwardPass
 
 
 def print_report(done: Calibration, console: Console) -> None:
@@ -27,10 +28,24 @@ def print_report(done: Calibration, console: Console) -> None:
         f"{len(samples)} kernels; memory, compute: shares of the peaks; error, unseen: medians over the shapes "
         "fitted and over shapes the fit never saw; spread: of the repeats of a kernel"
     )
+    if profile.efficiency.passes:
+        console.print(_passes(profile.efficiency.passes))
     for note in done.notes:
         console.print(f"note: {note}", markup=False, highlight=False)
     for line in done.skipped:
         console.print(f"left out: {line}", markup=False, highlight=False)
+
+
+def _passes(passes: Sequence[ForwardPass]) -> Table:
+    table = Table("forward pass", "measured", "predicted", "off", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for one in passes:
+        what = f"prefill {one.sequences} x {one.tokens}"
+        if one.phase == "decode":
+            what = f"decode {one.sequences} over {one.context_tokens}"
+        table.add_row(what, f"{one.measured_s * 1e3:.4g} ms", f"{one.predicted_s * 1e3:.4g} ms", f"{one.error:+.1%}")
+    errors = [abs(one.error) for one in passes]
+    table.caption = f"median {np.median(errors):.1%}, worst {max(errors):.1%}"
+    return table
 
 
 def _table(samples: Sequence[Sample], fits: Fits) -> Table:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
 
+from calibrate import passes
 from calibrate.bench import Budget, Timer
 from calibrate.device import TorchDevice, open_device
+from calibrate.drift import Reference
 from calibrate.fitting import Fits, fit_all
 from calibrate.kernels import FULL, QUICK, Grid, Kernel, plan
 from calibrate.known import matching_profile
@@ -24,8 +26,8 @@ from calibrate.workbench import MOST_POOL_BYTES, Workbench
 from sim.errors import RidgelineError
 from sim.hardware import HardwareProfile, load_profile, save_profile
 
-QUICK_S, FULL_S = 42.0, 500.0
-"""Measuring time; loading torch and fitting come on top, within 60 s and 10 min."""
+QUICK_S, FULL_S = 36.0, 480.0
+"""Measuring time; loading torch, fitting and whole forward passes come on top, within 60 s and 10 min."""
 QUICK_POOL_BYTES = 2**29
 DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8")
 LEAST_FREE_BYTES = 2**29
@@ -81,7 +83,9 @@ def calibrate(request: Request, console: Console) -> Calibration:
     console.print(f"measuring {facts.name}: up to {total_s:.0f} s", highlight=False)
     bench = Workbench(device, most_pool_bytes=QUICK_POOL_BYTES if request.quick else MOST_POOL_BYTES)
     neighbours = Neighbours()
-    session, skipped, decode_kernel = _measure(bench, device.timer(), request, base, total_s, console)
+    timer = device.timer()
+    session, skipped, half, reference = _measure(bench, timer, request, base, total_s, console)
+    decode_kernel = "torch's batched products and softmax" if bench.decode_by_products else "torch's fused attention"
     fits = fit_all(session.samples, base)
     provenance = Provenance(
         facts=facts,
@@ -91,8 +95,13 @@ def calibrate(request: Request, console: Console) -> Calibration:
         notes=_notes(device, session, neighbours.share()),
     )
     profile = build_profile(session.samples, fits, provenance, base=base, name=request.name)
+    console.print("checking whole forward passes", highlight=False)
+    wanted = passes.QUICK if request.quick else passes.FULL
+    found, left_out = passes.check_passes(bench, timer, profile, half, wanted, reference, session.usual_reference_s)
+    profile = replace(profile, efficiency=replace(profile.efficiency, passes=found))
     save_profile(profile, request.out)
-    return Calibration(profile, session, fits, (*skipped, *session.skip_lines()), (*fits.notes, *provenance.notes))
+    skipped += [*session.skip_lines(), *left_out]
+    return Calibration(profile, session, fits, tuple(skipped), (*fits.notes, *provenance.notes))
 
 
 def check_writable(path: Path) -> None:
@@ -110,8 +119,8 @@ def check_writable(path: Path) -> None:
 
 def _measure(
     bench: Workbench, timer: Timer, request: Request, base: HardwareProfile | None, total_s: float, console: Console
-) -> tuple[Session, list[str], str]:
-    """Samples, the dtypes left out, and the kernel decode attention was measured with."""
+) -> tuple[Session, list[str], str, Reference | None]:
+    """Samples, the dtypes left out, the 16-bit dtype there is, and what takes a processor's drift out."""
     wanted = [dtype for dtype in DTYPES if base is None or dtype in base.peak_flops_per_s]
     dtypes, reasons = usable_dtypes(bench, timer, wanted)
     skipped = [f"{dtype}: {reason}" for dtype, reason in reasons.items()]
@@ -122,10 +131,11 @@ def _measure(
         raise RidgelineError(f"neither bf16 nor fp16 products run here ({why})\n  cure: try another torch or device")
     grid = request.grid or (QUICK if request.quick else FULL)
     bench.decode_by_products = prefers_products(bench, timer, half, grid.head_dims[-1])
-    decode_kernel = "torch's batched products and softmax" if bench.decode_by_products else "torch's fused attention"
     todo = plan(grid, dtypes, bench.stream_bytes)
+    reference = Reference(bench, timer, half) if bench.device.kind == "cpu" else None
     with _bar(console, len(todo)) as progress:
-        return run_plan(bench, timer, todo, Budget(total_s, len(todo)), progress), skipped, decode_kernel
+        session = run_plan(bench, timer, todo, Budget(total_s, len(todo)), progress, reference)
+    return session, skipped, half, reference
 
 
 def _notes(device: TorchDevice, session: Session, others: float | None) -> tuple[str, ...]:
@@ -133,6 +143,7 @@ def _notes(device: TorchDevice, session: Session, others: float | None) -> tuple
     how = "in a CUDA graph" if device.kind == "cuda" else "called from Python"
     busy = device.kind == "cpu" and others is not None and others > DISTURBED
     return (
+        *([f"The processor's speed drifted by {session.drift:.0%}, which is taken out."] if session.drift else []),
         *([f"Other processes took {others:.0%} of the processors: measure again on an idle machine."] if busy else []),
         *(f"A kernel that does nothing takes {seconds * 1e6:.2f} us {how}." for seconds in launches),
         "Chunked prefill over a context and mixed steps were not measured.",

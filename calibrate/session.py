@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import numpy as np
+
 from calibrate.bench import Budget, Call, Timer, measure
+from calibrate.drift import Reference, steady
 from calibrate.kernels import Kernel, Sample
 from calibrate.probing import REFUSALS
 from calibrate.workbench import TooLargeError
@@ -39,6 +42,29 @@ class Session:
     skipped: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """By family, dtype and reason."""
 
+    references_s: list[tuple[float, float]] = field(default_factory=list)
+    """Of each sample, the reference's time before and after it; empty where none was taken."""
+
+    @property
+    def usual_reference_s(self) -> float:
+        """The reference's median time; 0 without one."""
+        return float(np.median(self.references_s)) if self.references_s else 0.0
+
+    @property
+    def drift(self) -> float:
+        """How far the reference's times spread: p90 over p10, less 1."""
+        if not self.references_s:
+            return 0.0
+        low, high = np.percentile(self.references_s, (10, 90))
+        return float(high / low - 1)
+
+    def take_out_drift(self) -> None:
+        """Every sample as it would have been at the usual speed."""
+        usual_s = self.usual_reference_s
+        for index, (before_s, after_s) in enumerate(self.references_s):
+            sample = self.samples[index]
+            self.samples[index] = replace(sample, seconds=steady(sample.seconds, before_s, after_s, usual_s))
+
     def skip(self, kernel: Kernel, reason: str) -> None:
         """Note one kernel left out."""
         self.skipped[kernel.family, kernel.dtype, reason] += 1
@@ -51,8 +77,15 @@ class Session:
         ]
 
 
-def run_plan(bench: Bench, timer: Timer, plan: Sequence[Kernel], budget: Budget, progress: Progress) -> Session:
-    """Measure every kernel that fits into memory and time."""
+def run_plan(
+    bench: Bench,
+    timer: Timer,
+    plan: Sequence[Kernel],
+    budget: Budget,
+    progress: Progress,
+    reference: Reference | None = None,
+) -> Session:
+    """Measure every kernel that fits into memory and time; with a ``reference``, at the device's usual speed."""
     session = Session()
     for position, kernel in enumerate(plan):
         progress(kernel, position)
@@ -62,6 +95,7 @@ def run_plan(bench: Bench, timer: Timer, plan: Sequence[Kernel], budget: Budget,
         if reason:
             session.skip(kernel, reason)
             continue
+        before_s = reference.seconds() if reference else 0.0
         try:
             measured = measure(timer, bench.call(kernel), share_s)
         except TooLargeError:
@@ -72,6 +106,9 @@ def run_plan(bench: Bench, timer: Timer, plan: Sequence[Kernel], budget: Budget,
             )
         else:
             session.samples.append(Sample(kernel, measured.seconds, measured.spread, measured.repeats))
+            if reference:
+                session.references_s.append((before_s, reference.seconds()))
+    session.take_out_drift()
     return session
 
 

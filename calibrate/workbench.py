@@ -26,6 +26,8 @@ COLD_CACHES = 4
 MOST_POOL_BYTES = 4 * 2**30
 BLOCK_ELEMENTS = 2**18
 """Random numbers are drawn once and repeated: products take longer on random numbers than on zeros."""
+BLOCK_BYTES = 4 * BLOCK_ELEMENTS
+"""A pool is whole blocks, in the widest dtype too."""
 TORCH_NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn", "int8": "int8"}
 
 
@@ -40,7 +42,7 @@ class Workbench:
         self.torch = device.torch
         self.device = device
         self.limit_bytes = device.facts.free_bytes // SHARE_OF_FREE
-        self.pool_bytes = min(self.limit_bytes // 2, most_pool_bytes)
+        self.pool_bytes = min(self.limit_bytes // 2, most_pool_bytes) // BLOCK_BYTES * BLOCK_BYTES
         self.decode_by_products = False
         """Decode attention as two batched products and a softmax, where that is faster than torch's fused kernel."""
         self._pool: tuple[str, Any] | None = None
@@ -78,7 +80,7 @@ class Workbench:
 
     def _gemm(self, kernel: Gemm) -> Call:
         weights = self._windows(kernel.dtype, (kernel.columns, kernel.depth))
-        x = self._operand(kernel.dtype, (kernel.tokens, kernel.depth))
+        x = self.operand(kernel.dtype, (kernel.tokens, kernel.depth))
         torch = self.torch
         if kernel.dtype == "int8":
             product = torch._int_mm  # noqa: SLF001 - torch has no public one
@@ -94,7 +96,7 @@ class Workbench:
         torch, group = self.torch, kernel.heads // kernel.kv_heads
         shape = (kernel.sequences, kernel.kv_heads, kernel.context_tokens, kernel.head_dim)
         pairs = self._windows(kernel.dtype, (2, *shape))
-        q = self._operand(kernel.dtype, (kernel.sequences, kernel.kv_heads, group, kernel.head_dim))
+        q = self.operand(kernel.dtype, (kernel.sequences, kernel.kv_heads, group, kernel.head_dim))
         attention = torch.nn.functional.scaled_dot_product_attention
         scaled_q = q * kernel.head_dim**-0.5
 
@@ -110,7 +112,7 @@ class Workbench:
 
     def _prefill(self, kernel: PrefillAttention) -> Call:
         shape = (kernel.sequences, kernel.heads, kernel.tokens, kernel.head_dim)
-        q, k, v = (self._operand(kernel.dtype, shape) for _ in range(3))
+        q, k, v = (self.operand(kernel.dtype, shape) for _ in range(3))
         attention = self.torch.nn.functional.scaled_dot_product_attention
         return lambda _turn: attention(q, k, v, is_causal=True)
 
@@ -118,7 +120,7 @@ class Workbench:
         torch = self.torch
         rows = self._windows(kernel.dtype, (kernel.tokens, HIDDEN))
         if kernel.kind == "norm":
-            weight = self._operand(kernel.dtype, (HIDDEN,))
+            weight = self.operand(kernel.dtype, (HIDDEN,))
             return lambda turn: torch.native_layer_norm(rows(turn), (HIDDEN,), weight, None, 1e-5)
         # 0 x the second operand: it is read all the same, and what is written into the pool stays random.
         return lambda turn: torch.add(rows(3 * turn), rows(3 * turn + 1), alpha=0, out=rows(3 * turn + 2))
@@ -131,7 +133,7 @@ class Workbench:
         return lambda _turn: target.copy_(source)
 
     def _launch(self, kernel: Launch) -> Call:
-        number = self._operand(kernel.dtype, (1,))
+        number = self.operand(kernel.dtype, (1,))
         return lambda _turn: number.add_(1)
 
     def _windows(self, dtype: str, shape: tuple[int, ...]) -> Callable[[int], Any]:
@@ -142,7 +144,7 @@ class Workbench:
         ][:1024]
         return lambda turn: views[turn % len(views)]
 
-    def _operand(self, dtype: str, shape: tuple[int, ...]) -> Any:
+    def operand(self, dtype: str, shape: tuple[int, ...]) -> Any:
         """An operand of its own, random."""
         elements = _elements(shape)
         block = self.pool(dtype)[:BLOCK_ELEMENTS]

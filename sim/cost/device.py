@@ -59,7 +59,7 @@ class Device:
 
     def all_gather(self, ranks: int) -> CollectiveCurve:
         """All-gather or reduce-scatter of the whole's bytes."""
-        return collectives.all_gather(self.all_reduce(ranks), ranks)
+        return collectives.all_gather(self.all_reduce(ranks), ranks, ideal=self.ideal)
 
     def all_to_all(self, ranks: int) -> CollectiveCurve:
         """Of the bytes that a device sends to others."""

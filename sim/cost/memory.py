@@ -40,6 +40,8 @@ GRAPH_BYTES = 0.8 * GIB
 """CUDA graphs of the default capture sizes; vLLM's start-up log reports 0.5 to 1 GiB for models of 7B to 70B."""
 SMALLEST_POOL_TOKENS = 64
 """With room for more than this, it is the blocks that are too large."""
+MOE_CHUNK_TOKENS = 32 * 1024
+"""Of several ranks, vLLM's experts take so many tokens at once (VLLM_FUSED_MOE_CHUNK_SIZE)."""
 RESIDUAL_COPIES = 3
 """Hidden states alive at once: input, residual and output of a layer."""
 SAMPLER_BYTES_PER_LOGIT = 4 + 4 + 2
@@ -108,9 +110,10 @@ def activation_bytes(
     """Peak activations of the profiling run: the widest layer over a full token budget, or sampling a full batch.
 
     Experts work on the tokens of all data-parallel ranks, and their buffers have room for every routed copy of a token
-    wherever its expert is (vLLM's ``fused_experts``). Only the last pipeline stage samples.
+    wherever its expert is (vLLM's ``fused_experts``, which takes them in chunks). Only the last pipeline stage samples.
     """
     tensor_parallel, width = parallel.tensor, 0.0
+    ranks = max(1.0, min(parallel.data, MOE_CHUNK_TOKENS / max_batched_tokens))
     first, last = (0, len(model.layers)) if stage is None else stage_layers(model, parallel.pipeline, stage)
     for layer in set(model.layers[first:last]):
         inner = 0.0
@@ -120,7 +123,7 @@ def activation_bytes(
             per_token = layer.ffn.experts_per_token * (
                 layer.ffn.matrices * layer.ffn.expert_intermediate / parallel.expert_tensor + model.hidden
             )
-            inner = per_token * parallel.data + layer.ffn.matrices * layer.ffn.shared_intermediate / tensor_parallel
+            inner = per_token * ranks + layer.ffn.matrices * layer.ffn.shared_intermediate / tensor_parallel
         if isinstance(layer.attention, Attention | LatentAttention):
             value_dim = layer.attention.value_head_dim
             inner = max(inner, 3 * layer.attention.query_heads * value_dim / tensor_parallel)

@@ -14,7 +14,8 @@ from sim.engine.protocol import Engine
 from sim.errors import DoesNotFit, Problem, RidgelineError, ScenarioError, TraceError, UnsupportedModel
 from sim.fleet.assumptions import Assumption, assumptions, mean_request_tokens
 from sim.fleet.effects import impossible_budgets, unfit_for_engine, without_effect
-from sim.fleet.parallel_engines import parallel_assumptions, synchronous_pipeline, unfit_for_parallelism
+from sim.fleet.links import link_assumptions
+from sim.fleet.parallel_engines import parallel_assumptions, parallel_settings, unfit_for_parallelism
 from sim.fleet.speculation import draft_of, speculation_assumptions, speculative_cost
 from sim.hardware import HardwareProfile, load_profile, with_overrides
 from sim.models import ModelSpec, abstract_model, load_model, with_weight_dtype
@@ -27,6 +28,7 @@ from sim.scenario.specs import AbstractModel, DeploymentSpec, EngineSpec, Hardwa
 from sim.scenario.specs import LinearCost as LinearSpec
 from sim.traffic import Traffic, open_traffic
 from sim.traffic.patience import GiveUp, patience
+from sim.traffic.stages import Stages, stages
 from sim.work import CostModel
 
 UNBOUNDED_TOKENS = 10_000_000
@@ -85,6 +87,10 @@ class Setup:
         """The load, from its start."""
         return open_traffic(self.loaded.spec.traffic, self.loaded.base_dir, self.loaded.spec.seed)
 
+    def stages(self) -> Stages | None:
+        """What lies between clients and server, from its start; None: nothing."""
+        return stages(self.loaded.spec.traffic, self.loaded.spec.seed)
+
     def patience(self) -> Iterator[GiveUp] | None:
         """When clients give up their requests, in the order of sending; None: they never do."""
         return patience(self.loaded.spec.traffic, self.loaded.spec.seed)
@@ -105,7 +111,8 @@ def assemble(loaded: Loaded) -> Setup:
     with _placed(loaded, "engine.version"):
         rules = _on_host(rules_for(spec.engine.name, spec.engine.version), hardware)
     parallel = spec.deployment.parallel
-    _refuse([*_illegal(loaded, model, parallel), *unfit_for_parallelism(loaded, rules)])
+    _refuse(_illegal(loaded, model, parallel))
+    _refuse(unfit_for_parallelism(loaded, rules))
     _refuse(unfit_for_engine(loaded, rules))
     with _placed(loaded, "engine"):
         resolved = settings_for(
@@ -114,10 +121,10 @@ def assemble(loaded: Loaded) -> Setup:
             memory_bytes=hardware.memory_bytes,
             device_name=hardware.name,
             max_model_len=model.max_positions or UNBOUNDED_TOKENS,
-            tensor_parallel=parallel.tensor,
+            tensor_parallel=parallel.tensor * parallel.data,
             seed=spec.seed,
         )
-    resolved = synchronous_pipeline(parallel, resolved)
+    resolved = parallel_settings(parallel, rules, spec.engine, resolved)
     with _placed(loaded, _drafter(spec.engine)):
         draft = draft_of(loaded, model)
     with _placed(loaded, _widest(parallel)):
@@ -141,10 +148,17 @@ def assemble(loaded: Loaded) -> Setup:
         cost=cost,
         assumed=(
             *assumptions(loaded, model, hardware, rules, resolved, settings, capacity, fitted=fitted),
+            *_link_assumptions(loaded, model, hardware),
             *parallel_assumptions(parallel, rules),
             *speculation_assumptions(loaded, model, draft, rules),
         ),
     )
+
+
+def _link_assumptions(loaded: Loaded, model: ModelSpec, hardware: HardwareProfile) -> Iterator[Assumption]:
+    cost = loaded.spec.cost
+    if cost.model == "roofline" and cost.efficiency == "calibrated":
+        yield from link_assumptions(model, hardware, loaded.spec.deployment.parallel)
 
 
 def _on_host(rules: EngineRules, hardware: HardwareProfile) -> EngineRules:
@@ -167,6 +181,10 @@ def _illegal(loaded: Loaded, model: ModelSpec, parallel: Parallelism) -> list[Pr
             check(model, parallel)
         except UnsupportedModel as error:
             problems.append(loaded.problem(f"deployment.{key}", error.problem, error.cure))
+    if loaded.spec.engine.speculative is not None and parallel.pipeline * parallel.data > 1:
+        problem = "speculation under pipeline or data parallelism is not built yet"
+        cure = "leave it out, or use deployment.tensor_parallel and expert_parallel alone"
+        problems.append(loaded.problem("engine.speculative", problem, cure))
     return problems
 
 

@@ -27,7 +27,7 @@ class Clients:
         self._limit = traffic.limit
         self._open = 0
         self._slot: simpy.Event | None = None
-        self.sending = env.process(self._run())
+        self.sending = env.process(self._run_by_ticks() if traffic.skips_full_moments else self._run())
 
     def ended(self, request_id: int, output_tokens: int, *, completed: bool) -> None:  # noqa: ARG002 - for sessions
         """A request ended, in whatever way: its client is free."""
@@ -35,6 +35,19 @@ class Clients:
         if self._slot is not None:
             self._slot.succeed()
             self._slot = None
+
+    def _run_by_ticks(self) -> Generator[simpy.Event, None, None]:
+        """A request leaves at the next moment of the process at which a client is free; the others are skipped."""
+        env, moments_s, stops_at_s = self._env, self._traffic.moments_s(), self._traffic.stops_at_s
+        for arrival in self._traffic:
+            while True:
+                yield env.at(next(moments_s))
+                if stops_at_s is not None and env.now >= stops_at_s:
+                    return
+                if self._limit is None or self._open < self._limit:
+                    break
+            self._open += 1
+            self._send(arrival, env.now, 0.0, None)
 
     def _run(self) -> Generator[simpy.Event, None, None]:
         env, stops_at_s, closed = self._env, self._traffic.stops_at_s, self._traffic.closed_concurrency is not None

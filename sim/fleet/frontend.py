@@ -15,10 +15,14 @@ class FrontEnd:
         self._serial_s = serial_s
         self._free_s = 0.0
 
+    def accept(self, now_s: float) -> float:
+        """A request arrives from the network, not before any other; returns when it is ready for the engine."""
+        self._free_s = free_s = (max(self._free_s, now_s)) + self._serial_s
+        return free_s + self._latency_s
+
     def submit(self, request: Request, sent_s: float) -> None:
-        """A request arrives from the network at ``sent_s``, not before any other."""
-        self._free_s = free_s = (max(self._free_s, sent_s)) + self._serial_s
-        self._replica.receive(request, free_s + self._latency_s)
+        """A request arrives from the network at ``sent_s``, and the engine is to have it."""
+        self._replica.receive(request, self.accept(sent_s))
 
     def cancel(self, request: Request, now_s: float) -> None:
         """Its client gives up a request that was submitted here."""

@@ -54,6 +54,8 @@ class Replica:
         self._inbox: deque[tuple[float, Request]] = deque()
         self._given_up: list[Request] = []
         """Requests in the engine whose clients are gone, until the next moment."""
+        self.on_the_way: set[Request] = set()
+        """Requests sent here that the network or the front end still has."""
         self._in_flight: deque[InFlight] = deque()
         self._completes = False
         """The next moment completes the oldest step."""
@@ -62,7 +64,7 @@ class Replica:
     @property
     def outstanding(self) -> int:
         """Requests sent here and not ended, as of the last moment it was advanced to."""
-        return self.engine.unfinished + len(self._inbox)
+        return self.engine.unfinished + len(self._inbox) + len(self.on_the_way)
 
     @property
     def waiting_to_arrive(self) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 import simpy
 
 from sim.engine.request import Request
+from sim.errors import ScenarioError
 from sim.fleet.assembly import Setup, assemble
 from sim.fleet.building import build_recorder, build_replica
 from sim.fleet.clients import Clients
@@ -31,6 +32,8 @@ from sim.results.streams import StreamLog
 from sim.scenario import Loaded
 from sim.traffic import Arrival
 
+MOST_REJECTED = 100_000
+"""At one instant, beyond one for each client of a closed loop: after that it is clear that time stands still."""
 Progress = Callable[[int, float], None]
 """Called now and then with (requests ended, simulated seconds)."""
 
@@ -57,6 +60,10 @@ class RunRecord:
     """When each chunk reached its client, where that was asked for."""
 
 
+class _TimeStandsStillError(Exception):
+    """Without arguments, as SimPy makes errors of its processes anew."""
+
+
 class Simulation:
     """The fleet of one scenario, ready to run once.
 
@@ -70,15 +77,16 @@ class Simulation:
         self.setup = setup
         self.env = Clock()
         traffic = setup.traffic()
-        self.requests = RequestLog(in_sessions=traffic.in_sessions)
+        self._stages = setup.stages()
+        self.requests = RequestLog(in_sessions=traffic.in_sessions, with_return=self._stages is not None)
         self.steps = StepLog()
         self.truncated = 0
         self.rejections: Counter[str] = Counter()
         self._progress = progress
         self._ended = 0
-        self.streams = StreamLog() if streams else None
         self._last_event_s = 0.0
         """Of what clients did: a send, or a request given up."""
+        self.streams = StreamLog() if streams else None
         self.recorders = tuple(
             build_recorder(setup, self.requests, self.steps, index, self.streams)
             for index in range(setup.deployment.replicas)
@@ -93,12 +101,20 @@ class Simulation:
         self._router = build_router(setup.deployment.router, setup.generator("router"), setup.deployment.weights)
         self._longest_tokens = self.replicas[0].engine.longest_request_tokens()
         self._patience = setup.patience()
-        waits = traffic.limit is not None or traffic.in_sessions or self._patience is not None
+        self._rejected_at_once = 0
+        """Requests rejected at one instant, followed where that may go on for ever."""
+        concurrency = traffic.closed_concurrency
+        counted = concurrency is None or setup.loaded.spec.traffic.requests is not None
+        self._most_rejected = None if counted else (concurrency or 0) + MOST_REJECTED
+        waits = traffic.limit is not None or traffic.in_sessions
+        waits = waits or self._patience is not None or self._stages is not None
         self._pace: Pace = InStep(self.env) if waits else Lagging()
         self._clients = (SessionClients if traffic.in_sessions else Clients)(self.env, traffic, self._send)
 
     def run(self) -> RunRecord:
         """Simulate to the end (or, with ``drain: false``, to the end of the load). Ctrl-C ends it as partial.
+
+        Raises ScenarioError where a closed loop's requests are all rejected, so that its duration never passes.
 
         The first Ctrl-C lets the event in progress end, so that the tables agree; a second one is a KeyboardInterrupt.
         """
@@ -109,6 +125,8 @@ class Simulation:
                     env.step()
             except simpy.core.EmptySchedule:
                 pass
+            except _TimeStandsStillError as error:
+                raise self._standstill() from error
             if drain:
                 self._pace.drain(self.replicas, lambda: bool(interrupted))
             else:
@@ -117,12 +135,16 @@ class Simulation:
 
     def _send(self, arrival: Arrival, sent_s: float, waited_s: float, session_id: int | None) -> None:
         row = self.requests.submit(sent_s, arrival.prompt_tokens, arrival.priority, waited_s, session_id)
+        if self._most_rejected is not None:
+            self._check_progress(sent_s)
         self._last_event_s = sent_s
+        patience = None if self._patience is None else next(self._patience)
         reason = self._rejection(arrival)
         if reason is not None:
             self.requests.status[row] = REJECTED
             self.rejections[reason] += 1
             self._ended += 1
+            self._rejected_at_once += 1
             self._clients.ended(row, 0, completed=False)
             return
         request = self._request(arrival, row)
@@ -130,13 +152,43 @@ class Simulation:
             self._pace.catch_up(self.replicas, sent_s)
         index = self._router.pick(self.replicas, request, session_id)
         self.requests.replica[row] = index
-        self._front_ends[index].submit(request, sent_s)
-        self._pace.sent(self.replicas[index], sent_s)
-        if self._patience is not None:
-            given = next(self._patience)
-            if given.after_s < inf:
-                status = CANCELLED if given.cancelled else FAILED
-                self.env.call_at(sent_s + given.after_s, partial(self._give_up, request, status))
+        if self._stages is None:
+            self._front_ends[index].submit(request, sent_s)
+            self._pace.sent(self.replicas[index], sent_s)
+        else:
+            trip = self._stages.next(arrival.prompt_tokens)
+            self.requests.return_s[row] = trip.back_s
+            self.replicas[index].on_the_way.add(request)
+            self.env.call_at(sent_s + trip.out_s, partial(self._reach, request, trip.tokenise_s))
+        if patience is not None and patience.after_s < inf:
+            status = CANCELLED if patience.cancelled else FAILED
+            self.env.call_at(sent_s + patience.after_s, partial(self._give_up, request, status))
+
+    def _check_progress(self, sent_s: float) -> None:
+        """A client whose request is rejected sends the next one at once: that may never end."""
+        if sent_s > self._last_event_s:
+            self._rejected_at_once = 0
+        elif self._rejected_at_once > (self._most_rejected or 0):
+            raise _TimeStandsStillError
+
+    def _standstill(self) -> ScenarioError:
+        reason = max(self.rejections, key=self.rejections.__getitem__)
+        problem = f"never passes: clients send one request after another, and each is rejected ({reason})"
+        cure = "shorten the prompts, raise engine.max_model_len, or add traffic.requests"
+        return ScenarioError([self.setup.loaded.problem("traffic.duration", problem, cure)])
+
+    def _reach(self, request: Request, tokenise_s: float) -> None:
+        """A request is at the server: it is tokenised, and then the engine's, even if its client has left meanwhile."""
+        now_s, row = self.env.now, request.order
+        received_s = self._front_ends[self.requests.replica[row]].accept(now_s) + tokenise_s
+        self.env.call_at(received_s, partial(self._receive, request))
+
+    def _receive(self, request: Request) -> None:
+        replica = self.replicas[self.requests.replica[request.order]]
+        replica.on_the_way.discard(request)
+        if self.requests.status[request.order] == SUBMITTED:
+            replica.receive(request, self.env.now)
+            self._pace.sent(replica, self.env.now)
 
     def _give_up(self, request: Request, status: int) -> None:
         """A client's patience is over; nothing happens if its request has ended."""
@@ -147,7 +199,10 @@ class Simulation:
         self._last_event_s = now_s
         self._ended += 1
         index = self.requests.replica[row]
-        self._front_ends[index].cancel(request, now_s)
+        if request in self.replicas[index].on_the_way:  # the server drops it on arrival
+            self.replicas[index].on_the_way.discard(request)
+        else:
+            self._front_ends[index].cancel(request, now_s)
         self._pace.sent(self.replicas[index], now_s)
         self._clients.ended(row, 0, completed=False)
 
@@ -184,7 +239,12 @@ class Simulation:
 
     def _finished(self, request: Request) -> None:
         self._ended += 1
-        self._clients.ended(request.order, request.emitted_tokens, completed=True)
+        row, tokens = request.order, request.emitted_tokens
+        if self._stages is None:
+            self._clients.ended(row, tokens, completed=True)
+        else:
+            answered_s = self.requests.finish_s[row] + self.requests.return_s[row]
+            self.env.call_at(answered_s, partial(self._clients.ended, row, tokens, completed=True))
         if self._progress is not None and self._ended % 64 == 0:
             self._progress(self._ended, self.requests.finish_s[request.order])
 
@@ -238,5 +298,6 @@ def simulate(
 
     Raises ScenarioError or DoesNotFit before anything is simulated.
     """
-    streams = streams or loaded.spec.metrics != "vllm"
+    client = loaded.spec.traffic.client
+    streams = streams or loaded.spec.metrics != "vllm" or (client is not None and client.stream_interval > 1)
     return Simulation(assemble(loaded), progress, plain=plain, streams=streams).run()

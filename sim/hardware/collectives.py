@@ -18,6 +18,12 @@ PCIE_PAIR_LATENCY_S = 10e-6
 PCIE_NCCL_LATENCY_S = 150e-6
 """Beyond two PCIe devices engines fall back to NCCL, whose call costs about this much."""
 GROUPS = (2, 4, 8)
+NCCL_SHARE = 0.85
+"""Share of a custom all-reduce's bus rate that NCCL's other collectives reach.
+
+This and their latency reproduce the H100 and H200 rows of aiconfigurator-core 0.12 (2 to 8 devices) to 20 % in the
+median; between 0.25 and 16 MB they are slower.
+"""
 NETWORK_SHARE = 0.8
 """Share of the NICs' rate that a collective reaches (an estimate: measure it)."""
 NETWORK_LATENCY_S = 15e-6
@@ -123,13 +129,10 @@ def bus_bytes_per_s(curve: CollectiveCurve, ranks: int) -> float:
     return curve.bytes_per_s * 2 * (ranks - 1) / ranks
 
 
-def all_gather(reduce: CollectiveCurve, ranks: int) -> CollectiveCurve:
-    """Of so many bytes gathered on every device; a reduce-scatter takes the same.
-
-    Half of an all-reduce's bytes. NCCL's small calls take 1 / 1.5 / 2 times as long as the custom all-reduce over 2 / 4
-    / 8 devices (H100 and H200 rows of aiconfigurator-core 0.12).
-    """
-    return CollectiveCurve(latency_s=_nccl_latency_s(reduce, ranks), bytes_per_s=2 * reduce.bytes_per_s)
+def all_gather(reduce: CollectiveCurve, ranks: int, *, ideal: bool = False) -> CollectiveCurve:
+    """Of so many bytes gathered on every device: half of an all-reduce's; a reduce-scatter takes the same."""
+    share = 1.0 if ideal else NCCL_SHARE
+    return CollectiveCurve(latency_s=_nccl_latency_s(reduce, ranks), bytes_per_s=share * 2 * reduce.bytes_per_s)
 
 
 def all_to_all(
@@ -140,20 +143,23 @@ def all_to_all(
     Of what goes to other nodes, each device's NIC takes its part; both go at once, and the slower sets the time.
     """
     node, network = node_devices(profile), profile.network_bytes_per_s
+    inside_share = 1.0 if ideal else NCCL_SHARE
     if ranks <= node or network is None:
-        return CollectiveCurve(latency_s=_nccl_latency_s(reduce, ranks), bytes_per_s=bus_bytes_per_s(reduce, ranks))
+        bytes_per_s = inside_share * bus_bytes_per_s(reduce, ranks)
+        return CollectiveCurve(latency_s=_nccl_latency_s(reduce, ranks), bytes_per_s=bytes_per_s)
     share, latency_s = (1.0, 0.0) if ideal else (NETWORK_SHARE, NETWORK_LATENCY_S)
     leaving = (ranks - node) / (ranks - 1)
     bytes_per_s = share * network / leaving
     inside = all_reduce(profile, node, ideal=ideal) if node > 1 else None
     if inside is not None:
-        bytes_per_s = min(bytes_per_s, bus_bytes_per_s(inside, node) / (1 - leaving) if leaving < 1 else bytes_per_s)
+        bytes_per_s = min(bytes_per_s, inside_share * bus_bytes_per_s(inside, node) / (1 - leaving))
         latency_s += _nccl_latency_s(inside, node)
     return CollectiveCurve(latency_s=latency_s, bytes_per_s=bytes_per_s)
 
 
 def _nccl_latency_s(reduce: CollectiveCurve, ranks: int) -> float:
-    return reduce.latency_s * max(1.0, (1 + log2(ranks)) / 2 if ranks <= 8 else 2.0)
+    """Of a small call: 1.5 times that of the custom all-reduce over up to 4 devices, twice from 8 on."""
+    return reduce.latency_s * min(2.0, max(1.5, (1 + log2(ranks)) / 2))
 
 
 def send(profile: HardwareProfile, sender: int, *, group: int, ideal: bool = False) -> CollectiveCurve | None:

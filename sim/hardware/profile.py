@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -100,6 +100,26 @@ class CollectiveCurve(_Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardPass(_Checked):
+    """A whole pass of a small decoder, measured on the device and predicted by its curves.
+
+    ``prefill``: ``tokens`` of each of ``sequences`` prompts; ``decode``: one token of each over ``context_tokens``.
+    """
+
+    phase: Literal["prefill", "decode"]
+    sequences: Count
+    tokens: Count
+    context_tokens: Annotated[int, Field(ge=0)] = 0
+    measured_s: Positive
+    predicted_s: Positive
+
+    @property
+    def error(self) -> float:
+        """Predicted / measured - 1."""
+        return self.predicted_s / self.measured_s - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Efficiency(_Checked):
     """How near this device's kernels come to its peaks, with where the curves come from.
 
@@ -122,6 +142,8 @@ class Efficiency(_Checked):
     """Factor on decode attention in a step that also prefills."""
     error: Mapping[str, NonNegative] = field(default_factory=dict)
     """Median absolute relative error of each fit (0.08 is 8 %), where it was measured."""
+    passes: tuple[ForwardPass, ...] = ()
+    """Forward passes that no fit has seen, where they were measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ SHAPES = (
     Efficiency,
     Link,
     shapes.Price,
+    shapes.ForwardPass,
     shapes.HostProfile,
     shapes.HostOverheads,
     shapes.GemmCurve,

@@ -33,6 +33,7 @@ def hardware_summary(profile: HardwareProfile) -> dict[str, Any]:
             "date": efficiency.date,
             "calibrated": efficiency.calibrated,
             "error": dict(efficiency.error),
+            "passes": [{**asdict(one), "error": one.error} for one in efficiency.passes],
         },
         "host": {
             "slowdown": profile.host.slowdown,

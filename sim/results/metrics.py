@@ -112,7 +112,7 @@ def measured_window(columns: Mapping[str, np.ndarray], end_s: float) -> tuple[fl
     """
     if not len(columns["arrival_s"]):
         return (0.0, 0.0)
-    finish_s = columns["finish_s"][columns["status"] == COMPLETED]
+    finish_s = (columns["finish_s"] + columns["return_s"])[columns["status"] == COMPLETED]
     return float(columns["arrival_s"].min()), float(finish_s.max()) if len(finish_s) else end_s
 
 

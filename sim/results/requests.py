@@ -36,11 +36,16 @@ class RequestLog:
     Times are seconds of simulated time, NaN until they happen. The parts split a request's life: see ``frame``.
     """
 
-    def __init__(self, *, in_sessions: bool = False) -> None:
-        """``in_sessions``: requests belong to sessions; else each is one of its own."""
+    def __init__(self, *, in_sessions: bool = False, with_return: bool = False) -> None:
+        """``in_sessions``: requests belong to sessions; else each is one of its own. ``with_return``: chunks take
+        ``return_s`` from the engine to the client.
+        """
         self._count = 0
         self._room = 0
-        self._columns = {**_NOTHING, "session_id": 0} if in_sessions else _NOTHING
+        self._columns = (
+            _NOTHING | ({"session_id": 0} if in_sessions else {}) | ({"return_s": 0.0} if with_return else {})
+        )
+        self.return_s = array("d")
         self.session_id = array("q")
         self.arrival_s = array("d")
         self.client_wait_s = array("d")
@@ -111,14 +116,20 @@ def _unless_one_token(raw: Columns, values: np.ndarray) -> np.ndarray:
     return np.where(raw["output_tokens"] > 1, values, np.nan)
 
 
+def _at_client(raw: Columns, event: str) -> np.ndarray:
+    """When a chunk that left the engine at that time was at its client."""
+    return raw[event] + raw["return_s"] if "return_s" in raw else raw[event]
+
+
 _DERIVED: dict[str, Callable[[Columns], np.ndarray]] = {
     "request_id": lambda raw: np.arange(len(raw["arrival_s"])),
     "class": lambda raw: np.full(len(raw["arrival_s"]), "default", dtype=object),
     "session_id": lambda raw: raw["session_id"] if "session_id" in raw else np.arange(len(raw["arrival_s"])),
-    "ttft_s": lambda raw: raw["first_token_s"] - raw["arrival_s"],
+    "return_s": lambda raw: raw["return_s"] if "return_s" in raw else np.zeros(len(raw["arrival_s"])),
+    "ttft_s": lambda raw: _at_client(raw, "first_token_s") - raw["arrival_s"],
     "tpot_s": lambda raw: (raw["finish_s"] - raw["first_token_s"]) / _unless_one_token(raw, raw["output_tokens"] - 1),
     "itl_max_s": lambda raw: _unless_one_token(raw, raw["itl_max_s"]),
-    "e2e_s": lambda raw: raw["finish_s"] - raw["arrival_s"],
+    "e2e_s": lambda raw: _at_client(raw, "finish_s") - raw["arrival_s"],
     "dispatch_s": lambda raw: raw["received_s"] - raw["arrival_s"],
     "queue_s": lambda raw: raw["scheduled_s"] - raw["received_s"],
     "prefill_stall_s": lambda raw: raw["first_token_s"] - raw["scheduled_s"] - raw["prefill_s"],
@@ -127,7 +138,7 @@ REQUEST_COLUMNS = (
     "request_id", "class", "session_id", "replica", "priority", *_TIMES,
     "prompt_tokens", "cached_tokens", "output_tokens", "preemptions", "status",
     "ttft_s", "tpot_s", "itl_max_s", "e2e_s",
-    "dispatch_s", "queue_s", "prefill_s", "prefill_stall_s",
+    "dispatch_s", "queue_s", "prefill_s", "prefill_stall_s", "return_s",
     "decode_s", "decode_interference_s", "decode_stall_s",
 )  # fmt: skip
 """In order; what is not derived is as recorded."""
@@ -142,8 +153,9 @@ def derive(raw: Columns, names: Iterable[str] = REQUEST_COLUMNS, rows: slice | n
     ``ttft_s``: first token - the client's send. ``tpot_s``: (e2e - ttft) / (output tokens - 1), NaN for one token.
     ``e2e_s``: last token - send. ``queue_s``: first step that schedules the request - the engine's receipt.
     Parts of ttft: dispatch_s (send to receipt) + queue_s + prefill_s (steps that carried its chunks) + prefill_stall_s
-    (scheduled but waiting for a step in flight, or preempted). Parts of e2e - ttft: decode_s (steps that only decode)
-    + decode_interference_s (steps that also prefill others) + decode_stall_s (preempted or starved).
+    (scheduled but waiting for a step in flight, or preempted) + return_s (detokenisation and network, of every chunk;
+    ``first_token_s`` and ``finish_s`` are the engine's, without it). Parts of e2e - ttft: decode_s (steps that only
+    decode) + decode_interference_s (steps that also prefill others) + decode_stall_s (preempted or starved).
     """
     return {name: (_DERIVED[name](raw) if name in _DERIVED else raw[name])[rows] for name in names}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,29 @@ class Streams:
             chunk_tokens=None if self.chunk_tokens is None else self.chunk_tokens[kept],
         )
 
+    def grouped(self, tokens: int) -> Streams:
+        """As a server sends them that holds tokens back until there are so many: the first chunk comes alone, then a
+        group as soon as it has that many tokens, and the rest at the end (vLLM's and SGLang's stream interval).
+        """
+        if tokens == 1 or not len(self):
+            return self
+        assert self.chunk_tokens is not None, "a server knows the tokens of its chunks"
+        ends = np.cumsum(self.chunk_tokens)
+        sent, last = np.zeros(len(self.chunk_s), dtype=bool), self.offsets[1:] - 1
+        sent[self.offsets[:-1]] = sent[last] = True
+        for first, end in zip(self.offsets[:-1].tolist(), last.tolist(), strict=True):
+            index = first
+            while (index := int(np.searchsorted(ends[: end + 1], ends[index] + tokens))) <= end:
+                sent[index] = True
+        before = np.concatenate(([0], ends[sent][:-1]))
+        counts = np.add.reduceat(sent.astype(np.int64), self.offsets[:-1])
+        return replace(
+            self,
+            offsets=np.concatenate(([0], np.cumsum(counts))),
+            chunk_s=self.chunk_s[sent],
+            chunk_tokens=ends[sent] - before,
+        )
+
     def _follows(self) -> NDArray[np.bool_]:
         """Which chunks, from the second of all on, are not the first of their answer."""
         follows = np.ones(max(len(self.chunk_s) - 1, 0), dtype=bool)
@@ -154,9 +177,11 @@ class StreamLog:
         # The request table has first and last times to the bit; a step's end is start + duration, rounded once more.
         chunk_s[bounds[:-1]] = requests["first_token_s"][rows]
         chunk_s[bounds[1:] - 1] = requests["finish_s"][rows]
+        if "return_s" in requests:
+            chunk_s += np.repeat(requests["return_s"][rows], np.diff(bounds))
         return Streams(
             sent_s=requests["arrival_s"][rows],
-            closed_s=requests["finish_s"][rows],
+            closed_s=chunk_s[bounds[1:] - 1],
             prompt_tokens=requests["prompt_tokens"][rows],
             output_tokens=requests["output_tokens"][rows],
             offsets=bounds,

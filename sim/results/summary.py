@@ -11,6 +11,7 @@ import numpy as np
 from sim.engine.versions import SPECIFIC_SETTINGS
 from sim.results.definitions import measured_by
 from sim.results.metrics import (
+    Distribution,
     Weighted,
     as_json,
     attainment,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from sim.fleet.session_clients import SessionTally
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
-TIMES = ("arrival_s", "client_wait_s", "received_s", "scheduled_s", "finish_s")
+TIMES = ("arrival_s", "client_wait_s", "received_s", "scheduled_s", "finish_s", "return_s")
 COLUMNS = (*LATENCIES, *TIMES, "prompt_tokens", "output_tokens", "status")
 """Of the request table, those that a summary needs."""
 
@@ -78,7 +79,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
             "throughput": throughput(columns, window_s),
             **{name: distribution(columns[name]) for name in LATENCIES},
             "itl_s": _itl(run, window[0]),
-            **({} if spec.metrics == "vllm" else measured_by(spec.metrics, measured_streams(run, rows))),
+            **_by_stream(run, rows),
             "metrics": spec.metrics,
             "slo": {
                 **slo,
@@ -104,7 +105,19 @@ def measured_streams(run: RunRecord, rows: slice | np.ndarray) -> Streams:
     everyone = run.requests.columns()
     completed = np.flatnonzero(everyone["status"] == COMPLETED)
     measured = np.arange(len(everyone["status"]))[rows]
-    return run.streams.streams(everyone, run.steps.table, np.intersect1d(completed, measured))
+    streams = run.streams.streams(everyone, run.steps.table, np.intersect1d(completed, measured))
+    client = run.setup.loaded.spec.traffic.client
+    return streams if client is None else streams.grouped(client.stream_interval)
+
+
+def _by_stream(run: RunRecord, rows: slice | np.ndarray) -> dict[str, Distribution]:
+    """What takes every chunk's arrival: another tool's metrics, or gaps between groups of tokens."""
+    tool, client = run.setup.loaded.spec.metrics, run.setup.loaded.spec.traffic.client
+    if tool != "vllm":
+        return measured_by(tool, measured_streams(run, rows))
+    if client is not None and client.stream_interval > 1:
+        return {"itl_s": measured_by(tool, measured_streams(run, rows))["itl_s"]}
+    return {}
 
 
 def _settings(setup: Setup) -> dict[str, Any]:

@@ -29,6 +29,12 @@ EXAMPLES = {
     "distribution": "512, or {distribution: lognormal, mean: 512, p99: 4000}",
     "model": "{model: roofline}",
 }
+SHORT = {
+    "normal": ("a whole number", EXAMPLES["distribution"]),
+    "exponential": ("a time", "10 s, or {distribution: exponential, mean: 10 s}"),
+    "zipf": ("a name", "uniform, or {distribution: zipf, alpha: 1}"),
+}
+"""By one of a distribution's choices: what may stand in its place, and an example."""
 SCHEMA = "`sim schema` says what this key takes"
 SAID = {
     "greater_than": ("is not above {gt:,}", "give more than {gt:,}"),
@@ -88,9 +94,9 @@ def _explain_union(path: Path, source: Source) -> Problem:
     choices = {typing.get_args(spec.model_fields[tag].annotation)[0]: spec for spec in specs}
     value = source.get(path)
     if not isinstance(value, dict):
-        cure = f"write {{{tag}: {value}, ...}}" if value in [*choices] else f"write {EXAMPLES[tag]}"
-        what = "a whole number, or " if tag == "distribution" else ""
-        return source.problem(path, f"{shown(value)} is not {what}keys with values", cure)
+        what, example = next((SHORT[choice] for choice in choices if choice in SHORT), ("", EXAMPLES[tag]))
+        cure = f"write {{{tag}: {value}, ...}}" if value in [*choices] else f"write {example}"
+        return source.problem(path, f"{shown(value)} is not {what}{', or ' * bool(what)}keys with values", cure)
     if tag in value:
         return source.problem((*path, tag), *_choice(value[tag], [*choices]))
     fits = [choice for choice, spec in choices.items() if _could_be(spec, value, tag)]

@@ -43,6 +43,8 @@ def _arrivals(spec: specs.TrafficSpec) -> Iterator[Fault]:
     arrivals = spec.arrivals
     if isinstance(arrivals, specs.Gamma):
         yield from _gamma(arrivals)
+    if isinstance(arrivals, specs.Closed) and "of" in arrivals.model_fields_set and spec.sessions is None:
+        yield "arrivals.of", "has no effect: every request is a session of its own", "leave it out, or add sessions"
     if isinstance(arrivals, specs.Trace) and not LEAST_SCALE <= arrivals.time_scale <= 1 / LEAST_SCALE:
         cure = f"give a factor from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}"
         yield "arrivals.time_scale", f"time_scale={arrivals.time_scale:g} is out of range", cure
@@ -109,6 +111,9 @@ def _sessions(spec: specs.TrafficSpec) -> Iterator[Fault]:
         return
     if isinstance(spec.arrivals, specs.Trace):
         yield "sessions", "a trace has its own requests", "leave it out, or use another process of arrivals"
+    elif isinstance(spec.arrivals, specs.Protocol):
+        cure = "use poisson, gamma, constant, burst or closed arrivals"
+        yield "sessions", f"{spec.arrivals.process} sends requests that stand alone", cure
     tools, fan_out = sessions.tool_calls, sessions.fan_out
     for name, lengths in session_lengths(sessions):
         yield from _length(f"sessions.{name}", lengths)

@@ -77,7 +77,6 @@ NEGATED = {
 
 _LORA = (f"LoRA {NOT_YET}", "leave it out: adapters cost neither time nor memory here")
 _DISAGGREGATION = (f"disaggregated serving {NOT_YET}", "use deployment.replicas: each does prefill and decode")
-_CLIENT = (f"a client's network and tokenisation {NOT_YET}", "leave it out")
 _ATTENTION_DP = (
     "says how data-parallel ranks share tensor_parallel's GPUs; here GPUs are tensor x pipeline x data parallel",
     "write the ranks as data_parallel, and the GPUs of one of them as tensor_parallel",
@@ -102,8 +101,6 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
     "deployment.prefill": _DISAGGREGATION,
     "deployment.decode": _DISAGGREGATION,
     "traffic.classes": (f"traffic of several classes {NOT_YET}", "use traffic.priorities, or one scenario per class"),
-    "traffic.client.network": _CLIENT,
-    "traffic.client.tokenise": _CLIENT,
 }
 """Keys the design names that cannot be had yet: the problem, and what to do instead."""
 

@@ -31,7 +31,7 @@ engine:
 deployment:
   replicas: 1
   tensor_parallel: 1                # GPUs of one replica
-  # router: round-robin             # random, least-outstanding, power-of-two
+  # router: round-robin             # random, least-outstanding, power-of-two, session, prefix, weighted
 
 traffic:
   arrivals: {process: poisson, rate: 8}         # requests per second; gamma (cv), constant, burst, closed, trace
@@ -39,6 +39,8 @@ traffic:
   prompt_tokens: {distribution: lognormal, mean: 1024, p99: 8000}    # a bare number is a fixed length
   output_tokens: {distribution: lognormal, mean: 256, p99: 1500}
   # shared_prefix: {tokens: 512, groups: 10}    # system prompts that requests share
+  # sessions: {turns: 5, think_time: 10 s}      # chats: the rate is then theirs, prompt_tokens are new ones per turn
+  # client: {timeout: 60 s}                     # clients give up what has not ended by then
 
 slo: {ttft: 1 s, tpot: 50 ms, attainment: 0.99}
 # cost: {model: roofline, efficiency: ideal}    # datasheet peaks and no overheads

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from sim.scenario.delay_specs import Delays
 from sim.scenario.length_specs import Lengths
-from sim.scenario.quantities import WHOLE, Flag, Fraction, PositiveSeconds
+from sim.scenario.quantities import WHOLE, Flag, Fraction, PositiveSeconds, Seconds
 from sim.scenario.spec import Spec
 
 
@@ -43,7 +43,8 @@ class SessionsSpec(Spec):
     """Arrivals are of sessions. A turn's prompt is all that was said before it, the answer included, and new tokens.
 
     ``traffic.prompt_tokens`` are the new tokens of a turn. ``traffic.shared_prefix`` and ``traffic.priorities`` are
-    drawn once per session.
+    drawn once per session. ``traffic.requests`` counts requests, and cuts the last session; after ``traffic.duration``
+    no turn is sent. ``max_concurrency`` bounds requests in flight: turns of sessions under way go before first turns.
     """
 
     turns: Lengths
@@ -57,10 +58,25 @@ class SessionsSpec(Spec):
 
 
 class Client(Spec):
-    """What the sender does on its side."""
+    """What lies between the sender and the engine, and what the sender does on its side.
+
+    TTFT = network (out) + tokenise + the engine's own front end + queue + prefill, with its token's selection +
+    detokenise + network (back).
+    """
 
     timeout: PositiveSeconds | None = None
     """It gives up a request that has not ended so long after it was sent; the engine then drops it."""
+    network: Delays | None = None
+    """One way; drawn anew for the way back."""
+    tokenise: Delays | None = None
+    """Of a prompt, beside what the engine's own front end takes."""
+    tokenise_per_token: Seconds = 0.0
+    """More of it per prompt token."""
+    detokenise: Delays | None = None
+    """From a token's selection to its text; the same for every chunk of an answer."""
+    stream_interval: Annotated[int, Field(gt=0, le=1_000_000), WHOLE] = 1
+    """The server sends the first token alone and then groups of so many (its --stream-interval): ITL has the gaps
+    between groups."""
 
 
 class Cancellation(Spec):

@@ -230,7 +230,7 @@ class DeploymentSpec(Spec):
     """Stages that the layers are split into, one after the other."""
     data_parallel: Degree = 1
     """Ranks with a scheduler and a KV cache of their own, which share the experts."""
-    expert_parallel: Annotated[Degree, BeforeValidator(_all_ways)] = 1
+    expert_parallel: Annotated[Degree, BeforeValidator(_all_ways, json_schema_input_type=Degree | bool)] = 1
     """Ways the experts are split: divides tensor x data parallel; ``true`` (vLLM's flag) is as many as that."""
     router: Literal["round-robin", "random", "least-outstanding", "power-of-two", "session", "prefix", "weighted"] = (
         "round-robin"

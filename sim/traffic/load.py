@@ -23,6 +23,7 @@ from sim.traffic import mooncake, protocols
 from sim.traffic.arrivals import Block, Integers, Source, build_process
 from sim.traffic.conversations import Conversations, session_lengths
 from sim.traffic.lengths import Draw, build_lengths
+from sim.traffic.priorities import Priorities
 from sim.traffic.sessions import Session, planned_tokens
 from sim.traffic.shared_prompts import SharedPrompts
 from sim.traffic.streams import generator
@@ -90,7 +91,7 @@ class Traffic:
     @property
     def counts_sessions(self) -> bool:
         """A closed loop is of sessions, not of their requests."""
-        return isinstance(self._spec.arrivals, specs.Closed) and self._spec.arrivals.of == "sessions"
+        return isinstance(self._arrivals, specs.Closed) and self._arrivals.of == "sessions"
 
     @property
     def closed_concurrency(self) -> int | None:
@@ -116,6 +117,17 @@ class Traffic:
         )
 
     @property
+    def skips_full_moments(self) -> bool:
+        """A moment at which all clients are busy passes; the request leaves at a later one (aiperf)."""
+        return isinstance(self._arrivals, specs.Aiperf) and self._arrivals.concurrency is not None
+
+    def moments_s(self) -> Iterator[float]:
+        """The times of the arrival process, without end and whoever leaves at them."""
+        source = self._source()
+        while True:
+            yield from source.take(self._block_requests).time_s.tolist()
+
+    @property
     def limit(self) -> int | None:
         """Requests in flight at most, by whichever of the two; None: nobody waits for answers."""
         return self.closed_concurrency or self.max_concurrency
@@ -132,7 +144,8 @@ class Traffic:
         return self._spec.duration
 
     def __iter__(self) -> Iterator[Arrival]:
-        """Take blocks until the load ends."""
+        """Take blocks until the load ends. Requests that follow one another have no times beforehand."""
+        assert not self.in_sessions, "sessions are asked for by their method"
         source, draws = self._source(), Draws(self._spec, self._lengths, self._seed)
         limit, duration_s, made = self._spec.requests, self._spec.duration, 0
         while limit is None or made < limit:
@@ -262,23 +275,6 @@ class Draws:
         if column is None:
             return repeat(0)
         priorities: list[int] = column[:count].tolist()
-        return priorities
-
-
-class Priorities:
-    """Draws priority values by their weights; 0 where the scenario says nothing of them."""
-
-    def __init__(self, spec: specs.TrafficSpec, seed: int) -> None:
-        weights = sorted((spec.priorities or {0: 1.0}).items())
-        self._values = np.array([value for value, _ in weights], dtype=np.int64)
-        shares = np.array([weight for _, weight in weights])
-        self._bounds = np.cumsum(shares / shares.max())
-        self._generator = generator(seed, "priority")
-
-    def take(self, count: int) -> list[int]:
-        """The next ``count``."""
-        drawn = self._generator.random(count) * self._bounds[-1]
-        priorities: list[int] = self._values[np.searchsorted(self._bounds[:-1], drawn, side="right")].tolist()
         return priorities
 
 

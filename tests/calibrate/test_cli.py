@@ -66,6 +66,7 @@ def test_a_run_on_this_cpu_ends_in_a_profile_that_loads(tmp_path):
     assert profile == done.profile
     assert profile.name == "here"
     assert profile.efficiency.calibrated
+    assert {one.phase for one in profile.efficiency.passes} == {"prefill", "decode"}
     assert "calibrate run --device cpu --quick" in profile.efficiency.source
     assert set(profile.efficiency.decode_attention) == {64}
     assert [path.name for path in tmp_path.iterdir()] == ["p.yaml"]

@@ -147,14 +147,24 @@ def test_a_broken_file_exits_2_and_writes_nothing(tmp_path):
     ("changes", "words"),
     [
         (["model=llama-3.1-70b"], ["model", "GiB", "tensor_parallel: 2"]),
-        (["model=llama-3.1-405b"], ["model", "GiB", "weight_dtype"]),
+        (["model=llama-3.1-405b"], ["model", "GiB", "tensor_parallel: 8, pipeline_parallel: 2"]),
+        (["model=llama-3.1-405b", "hardware=l40s"], ["model", "GiB", "weight_dtype"]),
         (["deployment.tensor_parallel=3"], ["tensor_parallel", "32", "1, 2, 4, 8"]),
         (["model=nonesuch"], ["model", "nonesuch"]),
         (["hardware=h100-smx"], ["hardware", "h100-sxm"]),
         (["engine.max_model_len=100000000"], ["max_model_len"]),
         (["engine.version='0.5'"], ["0.5", "0.6 or later"]),
     ],
-    ids=["too-large", "far-too-large", "tp-does-not-divide", "no-model", "no-hardware", "too-long", "too-old"],
+    ids=[
+        "too-large",
+        "far-too-large",
+        "too-large-for-any",
+        "tp-does-not-divide",
+        "no-model",
+        "no-hardware",
+        "too-long",
+        "too-old",
+    ],
 )
 def test_what_cannot_be_is_refused_with_a_cure(repo, tmp_path, changes, words):
     path = tmp_path / "w.yaml"

@@ -147,17 +147,23 @@ def test_too_large_a_model_says_by_how_much_and_what_fits() -> None:
     assert capacity(load_model("llama-3.1-70b"), parallel=Parallelism(tensor=2)).tokens > 5_000
 
 
-def test_a_model_that_no_node_holds_says_so() -> None:
+def test_a_model_that_no_node_holds_is_told_of_a_pipeline_of_nodes() -> None:
+    """Two nodes hold 405B in 16 bits; without a network there is no second one."""
+    model, eight = load_model("llama-3.1-405b"), Parallelism(tensor=8)
     with pytest.raises(DoesNotFit) as caught:
-        capacity(load_model("llama-3.1-405b"), parallel=Parallelism(tensor=8))
-    assert "no tensor_parallel that the links of h100-sxm join is enough" in caught.value.cure
+        capacity(model, parallel=eight)
+    assert caught.value.cure == "use tensor_parallel: 8, pipeline_parallel: 2"
+    assert capacity(model, parallel=Parallelism(tensor=8, pipeline=2)).tokens > 5_000
+    with pytest.raises(DoesNotFit) as caught:
+        capacity(model, replace(H100, network_bytes_per_s=None), parallel=eight)
+    assert "no parallelism that the links of h100-sxm join is enough" in caught.value.cure
     assert "weight_dtype" in caught.value.cure
 
 
 def test_a_device_without_links_is_told_nothing_of_parallelism() -> None:
     profile = load_profile("apple-m3-max")
     assert most_devices(profile) == 1
-    with pytest.raises(DoesNotFit, match="no tensor_parallel"):
+    with pytest.raises(DoesNotFit, match="no parallelism"):
         capacity(load_model("llama-3.1-405b"), profile)
 
 

@@ -127,9 +127,7 @@ def test_calibrated_is_no_faster_than_ideal(make_work: Make, name: str, step: st
     work = make_work(name, contexts, *chunks)
     for ranks in (1, 8) if 8 in legal_tensor_parallel(load_model(name)) else (1, 2):
         parallel = Parallelism(tensor=ranks)
-        assert device_s(name, work, parallel=Parallelism(tensor=ranks)) >= device_s(
-            name, work, parallel=Parallelism(tensor=ranks), ideal=True
-        )
+        assert device_s(name, work, parallel=parallel) >= device_s(name, work, parallel=parallel, ideal=True)
 
 
 @settings(deadline=None)

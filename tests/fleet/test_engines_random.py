@@ -14,6 +14,10 @@ import pytest
 
 import sim
 from sim.errors import RidgelineError
+from sim.fleet.assembly import assemble
+from sim.fleet.simulation import Simulation
+from sim.results.result import Result
+from sim.scenario import load_scenario
 
 SCENARIOS = 40
 """Of each engine."""
@@ -163,6 +167,67 @@ def test_random_scenarios_lose_nothing(name):
         drafts = drawn["engine"].get("speculative") or {"tokens": 0}
         try:
             check(result, drafts["tokens"], drawn["measure"]["drain"])
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nin {drawn}") from error
+    assert ran > SCENARIOS / 3
+
+
+DELAYS = [0, "20 ms", {"distribution": "exponential", "mean": 0.3}, {"distribution": "uniform", "low": 0, "high": 2}]
+
+
+def of_people(drawn, chance):
+    """The same with sessions, or with clients that give up, or both."""
+    traffic, turns = drawn["traffic"], chance.choice([1, 3, {"distribution": "uniform", "low": 1, "high": 5}])
+    if chance.random() < 0.7:
+        traffic["sessions"] = sessions = {"turns": turns, "think_time": chance.choice(DELAYS)}
+        if chance.random() < 0.4:
+            sessions["tool_calls"] = {"probability": 0.5, "delay": chance.choice(DELAYS)}
+        if turns != 1 and chance.random() < 0.5:
+            sessions["fan_out"] = {"after": 1, "branches": chance.choice([1, 3]), "join": chance.random() < 0.7}
+    if chance.random() < 0.5:
+        traffic["client"] = {"timeout": chance.choice(["30 ms", "0.5 s", "3 s"])}
+    if chance.random() < 0.5:
+        traffic["cancellation"] = {"probability": 0.4, "after": chance.choice(DELAYS)}
+    if chance.random() < 0.5:
+        router = chance.choice(["session", "prefix", "least-outstanding"])
+        drawn["deployment"] = {"replicas": chance.choice([1, 3]), "router": router}
+    return drawn
+
+
+def check_people(run, engines, drain):
+    """Everything sent has an end, every token went to somebody, and nothing is held for those who are gone."""
+    result = Result(run)
+    counts, requests, tally = result.summary["requests"], result.requests, result.summary["sessions"]
+    ended = counts["completed"] + counts["rejected"] + counts["unfinished"] + counts["failed"]
+    assert counts["submitted"] == ended == len(requests)
+    assert requests.output_tokens.sum() == result.steps.output_tokens.sum()
+    numbers = requests.select_dtypes("number").drop(columns=["priority", "replica"])
+    assert not (numbers < -1e-9).any().any()
+    assert (requests.finish_s.isna() == (requests.status != "completed")).all()
+    if drain:
+        assert counts["unfinished"] == 0
+        assert not any(engine.unfinished or engine.kv_blocks_used for engine in engines)
+        if tally is not None:
+            assert tally["started"] == tally["completed"] + tally["cut"]
+            planned = sum(len(session.turns) for session in run.setup.traffic().sessions())
+            assert len(requests) + tally["unsent_requests"] == planned
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_sessions_and_impatience_lose_nothing(name):
+    ran = 0
+    for seed in range(SCENARIOS):
+        chance = random.Random(f"people {name}{seed}")
+        drawn = of_people(scenario(name, chance), chance)
+        try:
+            simulation = Simulation(assemble(load_scenario(drawn)))
+        except RidgelineError as error:
+            check_refusal(str(error), drawn)
+            continue
+        ran += 1
+        run = simulation.run()
+        try:
+            check_people(run, [replica.engine for replica in simulation.replicas], drawn["measure"]["drain"])
         except AssertionError as error:
             raise AssertionError(f"{error}\nin {drawn}") from error
     assert ran > SCENARIOS / 3

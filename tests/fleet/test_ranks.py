@@ -218,6 +218,16 @@ def test_short_cuts_within_ranks_decide_nothing(
     pd.testing.assert_frame_equal(plain.steps, fast.steps, check_exact=True)
 
 
+def test_sglang_shares_its_limits_out_among_ranks() -> None:
+    """Of 8,192 tokens and 64 requests each of 2 ranks has half, and 0.3 of the conservativeness."""
+    changes = {"engine": {"name": "sglang", "max_sequences": 64}, "traffic.requests": 2}
+    settings = sim.run(MOE, overrides=changes).summary["engine"]["settings"]
+    assert (settings["max_batched_tokens"], settings["max_sequences"]) == (4096, 32)
+    assert settings["schedule_conservativeness"] == pytest.approx(0.3)
+    with pytest.raises(ScenarioError, match="less than one each"):
+        sim.run(MOE, overrides={"engine": {"name": "sglang", "max_sequences": 1}})
+
+
 def test_it_needs_an_engine_with_a_rule_for_ranks() -> None:
     with pytest.raises(ScenarioError, match="attention data parallelism of"):
         sim.run(MOE, overrides={"engine.name": "orca"})

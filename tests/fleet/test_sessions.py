@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import sim
+from sim.errors import ScenarioError
 from sim.traffic.sessions import Session, Turn, Wait
 
 LINEAR = {"model": "linear", "prefill_s_per_token": 1e-3, "step_s": 10e-3}
@@ -239,3 +240,38 @@ def test_delays_leave_lengths_as_they_are(name):
     said = [table.sort_values(["session_id", "prompt_tokens"])[["session_id", "prompt_tokens"]] for table in tables]
     assert np.array_equal(*said)
     assert not np.array_equal(*(table.arrival_s for table in tables))
+
+
+def test_the_chat_example_answers_its_question(repo):
+    """As its comment says: 85 % of prompt tokens are hits with 20 s of thinking, half with a minute."""
+    path = repo / "workloads/chat_sessions.yaml"
+
+    def hits(think_s: int) -> float:
+        changes = {"traffic.sessions.think_time.mean": think_s, "traffic.duration": "15 min", "measure.warmup": "1 min"}
+        return float(sim.run(path, overrides=changes).summary["kv"]["prefix_hit_rate"])
+
+    assert hits(10) > 0.85
+    assert hits(60) < 0.65
+
+
+def test_the_agents_example_answers_its_question(repo):
+    """As its comment says: 75 s with four sub-agents, 119 s with one that does their work."""
+    path = repo / "workloads/agents.yaml"
+
+    def task_s(**changes: Any) -> float:
+        load = {"traffic.arrivals.concurrency": 16, "traffic.requests": 1600}
+        overrides = load | {f"traffic.sessions.fan_out.{name}": value for name, value in changes.items()}
+        tally = sim.run(path, overrides=overrides).summary["sessions"]
+        assert tally["completed"] == tally["started"] == 80
+        return float(tally["duration_s"]["mean"])
+
+    assert task_s() == pytest.approx(75, rel=0.1)
+    assert task_s(branches=1, turns=12) == pytest.approx(119, rel=0.1)
+
+
+@pytest.mark.parametrize("chats", [{}, {"sessions": {"turns": 2}}])
+def test_clients_who_are_only_rejected_are_told_so(chats):
+    """They send one request after another at the same instant, and no duration ever passes."""
+    load = {"arrivals": {"process": "closed", "concurrency": 3}, "duration": "1 s", "prompt_tokens": 500, **chats}
+    with pytest.raises(ScenarioError, match=r"traffic.duration: never passes.*is rejected"):
+        run(load, max_model_len=400)

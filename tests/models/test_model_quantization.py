@@ -6,6 +6,7 @@ from sim.errors import UnsupportedModel
 from sim.models import abstract_model, from_config, load_model, with_weight_dtype
 from sim.models.dtypes import bytes_per_element, stored_bytes
 from sim.models.memory import kv_dtype_bytes, parameters, weight_bytes, weight_bytes_per_gpu
+from sim.parallel import Parallelism
 
 BASE = {
     "hidden_size": 1024,
@@ -262,7 +263,7 @@ def test_unknown_weight_dtype():
 def test_abstract_models_are_their_weights(dtype, gb):
     spec = abstract_model(8e9, dtype)
     assert weight_bytes(spec) == gb * 1e9
-    assert weight_bytes_per_gpu(spec, 4) == gb * 1e9 / 4
+    assert weight_bytes_per_gpu(spec, Parallelism(tensor=4)) == gb * 1e9 / 4
     assert parameters(spec) == 8_000_000_000
 
 

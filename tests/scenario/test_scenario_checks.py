@@ -215,3 +215,19 @@ def test_an_unknown_key_is_told_what_the_choice_takes(right, wrong, cure, base, 
 def test_numbers_beyond_arithmetic_are_refused(right, wrong, base, complaint):
     message = complaint(base.replace(right, wrong))
     assert "is more than" in message or "is less than" in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("traffic.sessions", {"turns": 2, "think_time": "soon"}, "think_time: 'soon' is not a number with a unit"),
+        ("traffic.sessions", {"turns": 2, "think_time": [1]}, "think_time: [1] is not a time, or keys with values"),
+        ("traffic.sessions", {"turns": "many"}, "turns: 'many' is not a whole number, or keys with values"),
+        ("traffic.shared_prefix", {"tokens": 3, "popularity": "zipff"}, "popularity: 'zipff' is not a name, or keys"),
+        ("traffic.sessions", {"turns": 2, "fan_out": {"after": 2, "branches": 2}}, "fan_out.after: no session goes on"),
+        ("traffic.client", {"timeout": 0}, "client.timeout: 0 is not above 0"),
+        ("traffic.cancellation", {"probability": 0.1}, "cancellation.after: is required and missing"),
+    ],
+)
+def test_wrong_sessions_and_clients_are_named(base, complaint, key, value, said):
+    assert f"traffic.{said}" in complaint(base, {key: value}) or f"{key}.{said}" in complaint(base, {key: value})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sim.parallel import Parallelism
 from sim.scenario.specs import Scenario
 
 
@@ -39,9 +40,9 @@ ACCEPTED = {
     "engine.scheduler_recv_interval": 10,
     "deployment.replicas": 2,
     "deployment.tensor_parallel": 2,
-    "deployment.pipeline_parallel": 1,
-    "deployment.data_parallel": 1,
-    "deployment.expert_parallel": 1,
+    "deployment.pipeline_parallel": 4,
+    "deployment.data_parallel": 2,
+    "deployment.expert_parallel": 8,
     "traffic.requests": 5,
     "traffic.duration": "10 min",
     "traffic.max_output_tokens": 100,
@@ -65,14 +66,9 @@ ACCEPTED = {
 }
 
 REFUSED = [
-    ("deployment.pipeline_parallel", 2),
-    ("deployment.data_parallel", 2),
-    ("deployment.expert_parallel", 8),
     ("deployment.prefill", {"replicas": 1}),
     ("deployment.decode", {"replicas": 1}),
     ("traffic.classes", []),
-    ("traffic.client", {"network": "1 ms"}),
-    ("traffic.client", {"tokenise": "1 ms"}),
     ("traffic.arrivals", {"process": "ramp", "from": 1, "to": 9, "over": "1 h", "shape": "linear"}),
     ("traffic.arrivals", {"process": "diurnal", "mean": 1, "amplitude": 1, "period": "1 d"}),
     *[
@@ -172,6 +168,25 @@ def test_what_is_not_built_is_refused_by_name(path, value, base, complaint):
 
 
 def test_a_refused_key_in_a_file_has_its_line(base, complaint):
-    message = complaint(base + "deployment:\n  prefill: {replicas: 2}\n  data-parallel-size: 4\n")
+    message = complaint(base + "deployment:\n  prefill: {replicas: 2}\n  enable-dp-attention: true\n")
     assert message.startswith("w.yaml:11: deployment.prefill: disaggregated serving is not built yet\n  cure: ")
-    assert "\nw.yaml:12: deployment.data-parallel-size: data parallelism is not built yet\n  cure: use 1" in message
+    assert "\nw.yaml:12: deployment.enable-dp-attention: says how data-parallel ranks share" in message
+    assert "write the ranks as data_parallel" in message
+
+
+def test_degrees_of_parallelism_under_the_engines_names(base, load):
+    """Pipeline and data parallelism as vLLM calls them; its flag splits experts over all GPUs of a stage."""
+    flags = "tensor-parallel-size: 2, data_parallel_size: 4, pipeline-parallel-size: 3"
+    for experts, expert in (
+        ("enable_expert_parallel: true", 8),
+        ("enable-expert-parallel: false", 1),
+        ("ep_size: 4", 4),
+    ):
+        spec = load(base + f"deployment: {{{experts}, {flags}}}\n").spec.deployment
+        assert spec.parallel == Parallelism(tensor=2, pipeline=3, data=4, expert=expert)
+        assert spec.parallel.devices == 24
+
+
+def test_no_degree_is_below_one(base, complaint):
+    for key in ("pipeline_parallel", "data_parallel", "expert_parallel"):
+        assert f"deployment.{key}" in complaint(base, {f"deployment.{key}": 0})

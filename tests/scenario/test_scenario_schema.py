@@ -50,7 +50,7 @@ def test_it_takes_the_starter_and_the_examples(repo, accepts, base):
         ("prompt_tokens: 512", "prompt_tokens: 0"),
         ('version: "0.33"', "max_num_seqs: 0"),
         ('version: "0.33"', "name: tgi"),
-        ("seed: 1", "deployment: {pipeline_parallel: 2}"),
+        ("seed: 1", "deployment: {pipeline_parallel: 0}"),
         ('version: "0.33"', "speculative: {method: ngram, tokens: 3, acceptance: 1.5}"),
         ('version: "0.33"', "speculative: {method: medusa, tokens: 3, acceptance: 0.5}"),
     ],

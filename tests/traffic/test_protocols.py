@@ -128,6 +128,23 @@ def test_aiperf_waits_for_its_first_interval(tmp_path):
     )
 
 
+def test_aiperf_skips_a_moment_at_which_all_places_are_taken():
+    """One place, a moment every second, 2.5 s per request: sent at 1, then 4 (2 and 3 are skipped), then 7."""
+    world = {
+        "model": "llama-3.1-8b",
+        "hardware": "h100-sxm",
+        "engine": {"name": "vllm", "version": "0.11"},
+        "traffic": {
+            "arrivals": {"process": "aiperf", "rate": 1.0, "arrival_pattern": "constant", "concurrency": 1},
+            "requests": 3,
+            "prompt_tokens": 10,
+            "output_tokens": 1,
+        },
+        "cost": {"model": "linear", "prefill_step_s": 2.5},
+    }
+    assert run(world).requests.arrival_s.tolist() == pytest.approx([1.0, 4.0, 7.0])
+
+
 def test_inference_perfs_constant_is_normalised_exponential(tmp_path):
     """int(3.5 x 9) = 31 requests, the last at 9 s to the bit, gaps as those of a Poisson process times one factor."""
     sent_s = times_s(tmp_path, process="inference-perf", type="constant", rate=3.5, duration=9.0)

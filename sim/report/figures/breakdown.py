@@ -20,6 +20,7 @@ TTFT_PARTS = (
     ("queue_s", "queue", "#D55E00"),
     ("prefill_s", "prefill", style.PREFILL),
     ("prefill_stall_s", "prefill stalled", "#CC79A7"),
+    ("return_s", "return", "#999999"),
 )
 TOKEN_PARTS = (
     ("decode_s", "decode", style.DECODE),
@@ -35,10 +36,16 @@ def latency_breakdown(requests: pd.DataFrame) -> style.Drawing:
     """What TTFT and the time per token are made of: over all requests, and over those around the 99th percentile."""
     figure = style.new_figure(10.5, 3.3)
     left, right = figure.subplots(1, 2)
-    ttft = draw_parts(left, requests, "ttft_s", TTFT_PARTS, "TTFT")
+    ttft = draw_parts(left, requests, "ttft_s", ttft_parts(requests), "TTFT")
     token = draw_parts(right, requests, "tpot_s", TOKEN_PARTS, "time per output token")
     style.finding(figure, _breakdown_finding(ttft, token))
     return figure
+
+
+def ttft_parts(requests: pd.DataFrame) -> Sequence[Part]:
+    """What TTFT is made of; the way back only where it takes time."""
+    returns = "return_s" in requests and bool(requests["return_s"].any())
+    return TTFT_PARTS if returns else TTFT_PARTS[:-1]
 
 
 def _breakdown_finding(ttft: tuple[str, float] | None, token: tuple[str, float] | None) -> str:

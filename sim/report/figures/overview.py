@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sim.report.facts import Summary, bounds, headline, verdict
 from sim.report.figures import style
-from sim.report.figures.breakdown import TOKEN_PARTS, TTFT_PARTS, draw_bounds, draw_parts
+from sim.report.figures.breakdown import TOKEN_PARTS, draw_bounds, draw_parts, ttft_parts
 from sim.report.figures.latency import draw_cdf, latency_finding, values_of
 from sim.report.figures.series import StepSeries
 from sim.report.figures.timeline import draw_requests, draw_tokens
@@ -27,7 +27,7 @@ def overview(summary: Summary, requests: pd.DataFrame, steps: pd.DataFrame) -> s
         axes = figure.add_subplot(grid[0, column])
         draw_cdf(axes, values_of(requests, metric), name, slo.get(metric))
         axes.set_ylabel("share of requests (%)", fontsize=style.TEXT_SIZE)
-    draw_parts(figure.add_subplot(grid[1, 0]), requests, "ttft_s", TTFT_PARTS, "TTFT")
+    draw_parts(figure.add_subplot(grid[1, 0]), requests, "ttft_s", ttft_parts(requests), "TTFT")
     draw_parts(figure.add_subplot(grid[1, 1]), requests, "tpot_s", TOKEN_PARTS, "time per output token")
     series = StepSeries.of(steps, _BINS)
     unit = time_unit(float(series.edges_s[-1]))
