@@ -15,7 +15,7 @@ from sim.errors import DoesNotFit, Problem, RidgelineError, ScenarioError, Trace
 from sim.fleet.assumptions import Assumption, assumptions, mean_request_tokens
 from sim.fleet.effects import impossible_budgets, unfit_for_engine, without_effect
 from sim.fleet.links import link_assumptions
-from sim.fleet.parallel_engines import parallel_assumptions, synchronous_pipeline, unfit_for_parallelism
+from sim.fleet.parallel_engines import parallel_assumptions, parallel_settings, unfit_for_parallelism
 from sim.fleet.speculation import draft_of, speculation_assumptions, speculative_cost
 from sim.hardware import HardwareProfile, load_profile, with_overrides
 from sim.models import ModelSpec, abstract_model, load_model, with_weight_dtype
@@ -111,7 +111,8 @@ def assemble(loaded: Loaded) -> Setup:
     with _placed(loaded, "engine.version"):
         rules = _on_host(rules_for(spec.engine.name, spec.engine.version), hardware)
     parallel = spec.deployment.parallel
-    _refuse([*_illegal(loaded, model, parallel), *unfit_for_parallelism(loaded, rules)])
+    _refuse(_illegal(loaded, model, parallel))
+    _refuse(unfit_for_parallelism(loaded, rules))
     _refuse(unfit_for_engine(loaded, rules))
     with _placed(loaded, "engine"):
         resolved = settings_for(
@@ -123,7 +124,7 @@ def assemble(loaded: Loaded) -> Setup:
             tensor_parallel=parallel.tensor * parallel.data,
             seed=spec.seed,
         )
-    resolved = synchronous_pipeline(parallel, resolved)
+    resolved = parallel_settings(parallel, rules, spec.engine, resolved)
     with _placed(loaded, _drafter(spec.engine)):
         draft = draft_of(loaded, model)
     with _placed(loaded, _widest(parallel)):

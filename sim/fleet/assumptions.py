@@ -51,7 +51,7 @@ def assumptions(
     return (
         *_step_times(loaded, model, hardware, rules),
         *_engine(loaded, rules, resolved.defaults_taken, settings, fitted=fitted),
-        *_memory(capacity, rules, resolved),
+        *_memory(capacity, rules, resolved, loaded.spec.deployment.data_parallel),
         *(Assumption("model", note, model.source) for note in model.notes),
     )
 
@@ -118,14 +118,15 @@ def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value).lower()
 
 
-def _memory(capacity: KvCapacity | None, rules: EngineRules, resolved: Resolved) -> Iterator[Assumption]:
+def _memory(capacity: KvCapacity | None, rules: EngineRules, resolved: Resolved, ranks: int) -> Iterator[Assumption]:
     if capacity is None:
         yield Assumption("KV cache", "none", "an abstract model has weights only")
         return
+    tokens = f"{capacity.tokens:,} tokens" if ranks == 1 else f"{capacity.tokens:,} tokens of each data-parallel rank"
     if capacity.budget is None:
-        yield Assumption("KV cache", f"{capacity.tokens:,} tokens", "engine.kv_blocks")
+        yield Assumption("KV cache", tokens, "engine.kv_blocks")
     else:
-        yield Assumption("KV cache", f"{capacity.tokens:,} tokens", _budget(capacity, capacity.budget, resolved))
+        yield Assumption("KV cache", tokens, _budget(capacity, capacity.budget, resolved))
     if not capacity.uniform:
         yield Assumption(
             "KV cache of windows and states",

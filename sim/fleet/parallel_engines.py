@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from sim.engine import EngineRules, Resolved
 from sim.errors import Problem
@@ -11,9 +12,13 @@ from sim.fleet.assumptions import Assumption
 from sim.fleet.rank_choice import CHOICES, RULES
 from sim.parallel import Parallelism
 from sim.scenario import Loaded
+from sim.scenario.specs import EngineSpec
 
 PIPELINED = "vllm-v1"
 """The scheduler that plans around tokens in flight in a pipeline."""
+SGLANG_CONSERVATIVENESS = 0.3
+"""Of a rank, times schedule_conservativeness; and chunked_prefill_size and max_running_requests are shared out among
+ranks (SGLang 0.5.23: ``_handle_data_parallelism`` of server_args.py, and the model runner)."""
 
 
 def unfit_for_parallelism(loaded: Loaded, rules: EngineRules) -> list[Problem]:
@@ -26,6 +31,9 @@ def _unfit(loaded: Loaded, rules: EngineRules) -> Iterator[tuple[str, str, str]]
     if parallel.data > 1 and (rules.engine not in CHOICES or rules.scheduler == "vllm-v0"):
         problem = f"attention data parallelism of {rules.title} is not known here"
         yield "deployment.data_parallel", problem, f"use one of {', '.join(CHOICES)}, or deployment.replicas"
+    if rules.engine == "sglang" and engine.max_sequences is not None and engine.max_sequences < parallel.data:
+        problem = f"{engine.max_sequences} leave {parallel.data} ranks, which share them, less than one each"
+        yield "engine.max_sequences", problem, f"use at least {parallel.data}"
     if parallel.pipeline == 1:
         return
     if rules.scheduler != PIPELINED:
@@ -34,19 +42,27 @@ def _unfit(loaded: Loaded, rules: EngineRules) -> Iterator[tuple[str, str, str]]
     elif engine.async_scheduling:
         problem = "pipelines are simulated without asynchronous scheduling: requests wait for their token in any case"
         yield "engine.async_scheduling", problem, "leave it out"
-    if engine.speculative is not None:
-        problem = "speculation in a pipeline is not built yet"
-        yield "engine.speculative", problem, "leave it out, or use deployment.tensor_parallel"
 
 
-def synchronous_pipeline(parallel: Parallelism, resolved: Resolved) -> Resolved:
-    """In a pipeline asynchronous scheduling is not taken by default."""
-    if parallel.pipeline == 1:
+def parallel_settings(parallel: Parallelism, rules: EngineRules, spec: EngineSpec, resolved: Resolved) -> Resolved:
+    """The engine's settings in a pipeline, or those of one rank, where the engine changes them for that."""
+    if parallel.pipeline > 1:
+        return _changed(resolved, async_scheduling=False)
+    if parallel.data == 1 or rules.engine != "sglang":
         return resolved
-    defaults = dict(resolved.defaults_taken)
-    if "async_scheduling" in defaults:
-        defaults["async_scheduling"] = False
-    return resolved._replace(settings=replace(resolved.settings, async_scheduling=False), defaults_taken=defaults)
+    settings: Any = resolved.settings
+    return _changed(
+        resolved,
+        max_batched_tokens=settings.max_batched_tokens // parallel.data,
+        max_sequences=settings.max_sequences // (parallel.data if spec.max_sequences is not None else 1),
+        schedule_conservativeness=settings.schedule_conservativeness * SGLANG_CONSERVATIVENESS,
+    )
+
+
+def _changed(resolved: Resolved, **changes: Any) -> Resolved:
+    taken = resolved.defaults_taken
+    defaults = {**taken, **{name: value for name, value in changes.items() if name in taken}}
+    return resolved._replace(settings=replace(resolved.settings, **changes), defaults_taken=defaults)
 
 
 def parallel_assumptions(parallel: Parallelism, rules: EngineRules) -> Iterator[Assumption]:
@@ -61,8 +77,14 @@ def parallel_assumptions(parallel: Parallelism, rules: EngineRules) -> Iterator[
             "request at most once per pass too",
         )
     if parallel.data > 1:
+        shared = (
+            "; as in SGLang each has its part of chunked_prefill_size and max_running_requests, and 0.3 of "
+            "schedule_conservativeness"
+            if rules.engine == "sglang"
+            else ""
+        )
         yield Assumption(
             "data-parallel ranks",
             f"{parallel.data} per replica, each with its own scheduler and KV cache",
-            f"requests go {RULES[rules.engine]}; all step together, idle ones with a dummy batch",
+            f"requests go {RULES[rules.engine]}; all step together, idle ones with a dummy batch{shared}",
         )

@@ -11,6 +11,7 @@ from calibrate.passes import FULL, QUICK, Decoder, Pass, check_passes, small_dec
 from calibrate.session import run_plan
 from sim.hardware import load_profile
 from sim.models.memory import weight_bytes_per_gpu
+from sim.parallel import Parallelism
 
 
 class Machine:
@@ -81,7 +82,7 @@ def test_the_decoder_has_the_weights_that_the_cost_model_counts():
     tensors = [tensor for layer in decoder.layers for tensor in layer.values()]
     held = sum(tensor.numel() for tensor in (*tensors, decoder.embedding, decoder.head))
     norms = sum(tensor.numel() for tensor in tensors if tensor.dim() == 1)
-    counted = weight_bytes_per_gpu(small_decoder("bf16"), 1) / 2
+    counted = weight_bytes_per_gpu(small_decoder("bf16"), Parallelism()) / 2
     assert held - norms == pytest.approx(counted, rel=1e-3)
     assert torch.isfinite(decoder.call(Pass(2, 5))(0).float()).all()
 

@@ -218,6 +218,28 @@ def test_short_cuts_within_ranks_decide_nothing(
     pd.testing.assert_frame_equal(plain.steps, fast.steps, check_exact=True)
 
 
+def test_sglang_shares_its_limits_out_among_ranks() -> None:
+    """Of 8,192 tokens and 64 requests each of 2 ranks has half, and 0.3 of the conservativeness."""
+    changes = {"engine": {"name": "sglang", "max_sequences": 64}, "traffic.requests": 2}
+    settings = sim.run(MOE, overrides=changes).summary["engine"]["settings"]
+    assert (settings["max_batched_tokens"], settings["max_sequences"]) == (4096, 32)
+    assert settings["schedule_conservativeness"] == pytest.approx(0.3)
+    with pytest.raises(ScenarioError, match="less than one each"):
+        sim.run(MOE, overrides={"engine": {"name": "sglang", "max_sequences": 1}})
+
+
 def test_it_needs_an_engine_with_a_rule_for_ranks() -> None:
     with pytest.raises(ScenarioError, match="attention data parallelism of"):
         sim.run(MOE, overrides={"engine.name": "orca"})
+
+
+@pytest.mark.parametrize("deployment", [{"pipeline_parallel": 3}, {"data_parallel": 2}])
+def test_given_up_requests_keep_what_reached_their_clients(deployment: dict[str, int]) -> None:
+    """Clients with 0.3 s of patience: every token of the step table is some request's, and no KV block is lost."""
+    changes = {"deployment": deployment, "traffic.client": {"timeout": 0.3}}
+    result = sim.run(MOE, overrides=changes)
+    status = result.requests.status.value_counts()
+    assert status["completed"] > 0
+    assert status["failed"] > 0
+    assert result.requests.output_tokens.sum() == result.steps.output_tokens.sum()
+    assert result.steps.kv_blocks_used.iloc[-1] == 0
