@@ -215,3 +215,23 @@ def test_when_no_leaf_is_free_what_hangs_below_is_lost_but_not_taken():
     assert pool.take(1) == first
     assert (pool.cached(1), pool.cached(2)) == (None, None)
     assert (pool.free, second[1].holders) == (0, 1)
+
+
+def test_a_skipped_request_that_does_not_fit_stops_nobody_who_has_begun(trtllm):
+    """15 blocks of 4. ``late`` waits a step to reuse s0, and ``begun`` takes 3 blocks meanwhile: of the 13 ``late``
+    needs to its end, 12 are left. It stands first in line, yet ``begun`` goes on, ends, and makes room for it.
+    """
+    w = trtllm(
+        usable=15, max_batched_tokens=9, max_sequences=2, chunked_prefill=True, chunking_policy="equal-progress",
+        prefix_caching=True,
+    )  # fmt: skip
+    w.add("first", [("s0", 4), ("u0", 1)], 1)
+    w.add("late", [("s0", 9), ("u1", 20)], 18, max_output_tokens=20)
+    w.add("begun", [("u2", 9)], 1)
+    logs = []
+    while w.engine.unfinished:
+        logs.append(w.step())
+        assert len(logs) < 60
+    assert logs[0].scheduled == {"first": 5, "begun": 4}
+    assert logs[1].scheduled == {"begun": 5}
+    assert logs[2].cached == {"late": 4}

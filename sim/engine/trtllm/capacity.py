@@ -57,10 +57,16 @@ class CapacityScheduler:
         if self._policy == "static-batch" and generating:
             return Capacity(generating, [])
         fitting = self._reservable(generating, contexts, waiting)
+        if contexts and not fitting and not generating:
+            # A request that waited to reuse blocks may stand, not fitting, before contexts that have begun: by the
+            # letter nothing would ever run again. What has begun has its blocks, and goes on.
+            fitting = self._reservable(generating, contexts, ())
         alone = fitting and self._policy == "prefill-first"
         return Capacity(fitting if alone else generating + fitting, [])
 
-    def _reservable(self, generating: list[Request], begun: list[Request], waiting: ArrivalQueue) -> list[Request]:
+    def _reservable(
+        self, generating: list[Request], begun: list[Request], waiting: ArrivalQueue | tuple[()]
+    ) -> list[Request]:
         """Contexts that fit: every block up to their end can be reserved, beside those of all that generate.
 
         The first that does not fit stops those behind it. A static batch skips none: it would leave without it.
