@@ -9,6 +9,7 @@ from pydantic import Field
 from sim.scenario.protocol_specs import Protocol
 from sim.scenario.quantities import REAL, PerSecond
 from sim.scenario.spec import Concurrency, Spec
+from sim.scenario.varying_specs import Varying
 
 
 class Poisson(Spec):
@@ -71,4 +72,6 @@ class Trace(Spec):
     max_concurrency: Concurrency | None = None
 
 
-Arrivals = Annotated[Poisson | Gamma | Constant | Burst | Closed | Trace | Protocol, Field(discriminator="process")]
+Arrivals = Annotated[
+    Poisson | Gamma | Constant | Burst | Closed | Trace | Varying | Protocol, Field(discriminator="process")
+]

@@ -148,7 +148,10 @@ def _faults(parts: Parts, arrivals: Any) -> Found:
 
 def _size(parts: Parts, arrivals: Any) -> Found:
     """A rate and a duration that are each fine may ask for too many requests."""
-    rate, duration_s = getattr(arrivals, "rate", None), parts.valid("traffic.duration", PositiveSeconds)
+    rate, duration_s = (
+        getattr(arrivals, "rate", getattr(arrivals, "mean", None)),
+        parts.valid("traffic.duration", PositiveSeconds),
+    )
     if rate is None or duration_s is None or parts.raw("traffic.requests") is not None:
         return
     if rate * duration_s > MOST_REQUESTS:

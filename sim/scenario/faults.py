@@ -9,9 +9,9 @@ from sim.errors import Problem, ScenarioError
 from sim.scenario import specs
 from sim.scenario.lognormal import lognormal_sigma
 from sim.scenario.protocol_faults import protocol_faults
+from sim.scenario.varying_faults import LEAST_RATE_PER_S, varying_faults
 
 SMALLEST_CV, LARGEST_CV = 1e-4, 1e3
-LEAST_RATE_PER_S = 1e-6
 LEAST_SCALE = 1e-6
 MOST_PROMPTS = 10_000_000
 """Different whole prompts that may repeat."""
@@ -30,6 +30,7 @@ def check(spec: specs.TrafficSpec) -> None:
 def faults(spec: specs.TrafficSpec) -> Iterator[Fault]:
     """Everything wrong in a traffic spec, in the order of its keys."""
     yield from _arrivals(spec)
+    yield from varying_faults(spec.arrivals)
     yield from protocol_faults(spec)
     yield from _lengths(spec)
     yield from _shared_prefix(spec)

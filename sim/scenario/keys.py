@@ -107,11 +107,6 @@ _FORMATS = (
     "llmservingsim",
 )
 REFUSED_VALUES: dict[str, tuple[tuple[str, ...], str, str]] = {
-    "traffic.arrivals.process": (
-        ("ramp", "diurnal"),
-        f"this process {NOT_YET}",
-        "run several rates (sim sweep), or write the arrivals as a trace",
-    ),
     "traffic.arrivals.format": (
         _FORMATS,
         f"this format {NOT_YET}",

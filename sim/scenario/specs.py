@@ -39,6 +39,7 @@ from sim.scenario.quantities import (
 from sim.scenario.session_specs import Cancellation, Client, FanOut, SessionsSpec, ToolCalls
 from sim.scenario.spec import MOST_REQUESTS, MOST_TOKENS, Concurrency, Positive, Spec, Tokens
 from sim.scenario.traffic_specs import SharedPrefix, TrafficSpec, ZipfPopularity
+from sim.scenario.varying_specs import Diurnal, Mmpp, Piecewise, Ramp, Spikes
 
 __all__ = [
     "MOST_REQUESTS",
@@ -54,6 +55,7 @@ __all__ = [
     "Cost",
     "Delays",
     "DeploymentSpec",
+    "Diurnal",
     "Empirical",
     "EngineSpec",
     "ExponentialDelay",
@@ -72,12 +74,15 @@ __all__ = [
     "LogNormal",
     "LogNormalDelay",
     "MeasureSpec",
+    "Mmpp",
     "ModelChoice",
     "Normal",
     "PeakDType",
+    "Piecewise",
     "Poisson",
     "Policy",
     "Protocol",
+    "Ramp",
     "RooflineCost",
     "Scenario",
     "SessionsSpec",
@@ -87,6 +92,7 @@ __all__ = [
     "SloSpec",
     "Spec",
     "SpeculativeSpec",
+    "Spikes",
     "ToolCalls",
     "Trace",
     "TrafficSpec",
