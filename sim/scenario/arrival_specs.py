@@ -72,6 +72,12 @@ class Trace(Spec):
     max_concurrency: Concurrency | None = None
 
 
+class ByClass(Spec):
+    """Each of ``traffic.classes`` has arrivals of its own: what goes without saying where they have."""
+
+    process: Literal["classes"] = "classes"
+
+
 Arrivals = Annotated[
-    Poisson | Gamma | Constant | Burst | Closed | Trace | Varying | Protocol, Field(discriminator="process")
+    Poisson | Gamma | Constant | Burst | Closed | Trace | ByClass | Varying | Protocol, Field(discriminator="process")
 ]

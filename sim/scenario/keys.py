@@ -92,7 +92,6 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
     "deployment.enable_expert_parallel": _EXPERTS,
     "deployment.prefill": _DISAGGREGATION,
     "deployment.decode": _DISAGGREGATION,
-    "traffic.classes": (f"traffic of several classes {NOT_YET}", "use traffic.priorities, or one scenario per class"),
 }
 """Keys the design names that cannot be had yet: the problem, and what to do instead."""
 

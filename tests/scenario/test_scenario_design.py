@@ -70,7 +70,6 @@ REFUSED = [
     ("deployment.expert_parallel", 8),
     ("deployment.prefill", {"replicas": 1}),
     ("deployment.decode", {"replicas": 1}),
-    ("traffic.classes", []),
     *[
         ("traffic.arrivals", {"process": "trace", "path": "w.yaml", "format": name})
         for name in (
