@@ -114,6 +114,18 @@ def table_of(rows: Sequence[Sequence[str]]) -> Table:
     return table
 
 
+def print_traffic(summary: Summary, console: Console | None = None) -> None:
+    """A load, as ``sim traffic`` prints it."""
+    from sim.report.loads import class_rows, length_rows, load_rows
+
+    console = console or make_console()
+    console.print(labelled(load_rows(summary)))
+    for rows in (length_rows(summary), class_rows(summary)):
+        if rows:
+            console.print()
+            console.print(table_of(rows))
+
+
 def _print_bounds(summary: Summary, console: Console) -> None:
     shares = bounds(summary)
     if not shares:
