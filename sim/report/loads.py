@@ -23,18 +23,15 @@ def _arrivals(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [*rows, ("load", sent)]
     rows.append(("load", f"{significant(summary['rate_per_s'])} requests/s over {duration(summary['span_s'])}"))
     gaps = summary["gap_s"]
-    rows.append(
-        ("gaps", f"CV {significant(summary['gap_cv'])}, p99 {duration(gaps['p99'])}, max {duration(gaps['max'])}")
-    )
-    rows += [
-        (
-            f"in {duration(each['window_s'])}",
-            f"index of dispersion {significant(each['dispersion'])} (Poisson: 1), peak {significant(each['peak_to_mean'])}"
-            " times the mean",
-        )
-        for each in summary["windows"]
-    ]
+    longest = f"p99 {duration(gaps['p99'])}, max {duration(gaps['max'])}"
+    rows.append(("gaps", f"CV {significant(summary['gap_cv'])}, {longest}"))
+    rows += [(f"in {duration(each['window_s'])}", _counted(each)) for each in summary["windows"]]
     return rows
+
+
+def _counted(window: Mapping[str, float]) -> str:
+    peak = f"peak {significant(window['peak_to_mean'])} times the mean"
+    return f"index of dispersion {significant(window['dispersion'])} (Poisson: 1), {peak}"
 
 
 def _prompts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -86,13 +86,14 @@ def _lengths(axes: Axes, every: Description) -> None:
         at, shares = values.curve()
         if len(at):
             ends += [max(1.0, at[0]), at[-1]]
+            at, shares = np.r_[at[0], at], np.r_[0.0, shares]
             axes.step(at, 100 * shares, where="post", color=colour, linewidth=1.6, label=_labelled(name, values))
     if ends:
         style.span(axes, min(ends), max(ends))
     axes.set_ylim(0, 103)
     style.number_ticks(axes.xaxis)
     style.number_ticks(axes.yaxis)
-    style.legend(axes, loc="lower right")
+    style.legend(axes)
 
 
 def _labelled(name: str, values: Values) -> str:
@@ -103,13 +104,16 @@ def _labelled(name: str, values: Values) -> str:
 def _reuse(axes: Axes, each: dict[str, Description]) -> None:
     style.prepare(axes, "prompt tokens that an earlier prompt began with (%)", "", "prefix reuse, infinite cache")
     shares = [100 * one.reused_tokens / one.prompt.total if one.prompt.total else 0.0 for one in each.values()]
+    if not any(shares):
+        style.nothing(axes, "no prompt begins like an earlier one")
+        return
     places = np.arange(len(shares))
     axes.barh(places, shares, color=_colours(len(each)), height=0.6)
     axes.set_yticks(places, [style.plain(name) for name in each])
     axes.invert_yaxis()
     axes.set_xlim(0, 115)
     axes.set_ylim(len(shares) - 0.3, -0.7)
-    for place, share in zip(places, shares, strict=True):
+    for place, share in enumerate(shares):
         axes.text(share + 1, place, percent(share / 100), va="center", fontsize=style.TEXT_SIZE, color=style.INK)
 
 
