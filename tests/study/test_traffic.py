@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sim.errors import ScenarioError
+from sim.results.loads import Rates, Values, Windows
 from sim.scenario.specs import TrafficSpec
-from sim.study.traffic import Prefixes, Rates, Values, Windows, describe, describe_file
+from sim.study.traffic import Prefixes, describe, describe_file
 from sim.traffic import open_traffic
 
 
@@ -146,9 +147,8 @@ def test_bounds_look_at_the_beginning(tmp_path):
 
 def test_the_command_writes_and_prints(tmp_path, repo):
     call = [sys.executable, "-m", "sim.cli", "traffic", table(tmp_path, [(0, 10, 1), (2, 10, 2), (3, 9, 3)])]
-    done = subprocess.run(
-        [*call, "--json", "--out", tmp_path / "o"], capture_output=True, text=True, cwd=repo, check=True
-    )
+    options = {"capture_output": True, "text": True, "cwd": repo}
+    done = subprocess.run([*call, "--json", "--out", tmp_path / "o"], **options, check=True)
     assert json.loads(done.stdout) == json.loads((tmp_path / "o/traffic.json").read_text())
     assert (tmp_path / "o/traffic.png").read_bytes().startswith(b"\x89PNG")
     shown = subprocess.run(call, **options, check=True).stdout

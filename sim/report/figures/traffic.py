@@ -11,7 +11,7 @@ from sim.report.figures import style
 from sim.report.format import count, duration, percent, significant
 
 if TYPE_CHECKING:
-    from sim.study.traffic import Description, Load, Values
+    from sim.results.loads import Description, Load, Values
 
 
 def traffic_page(load: Load) -> style.Drawing:
@@ -19,7 +19,7 @@ def traffic_page(load: Load) -> style.Drawing:
     figure = style.new_figure(10.5, 6.4)
     (rate, gaps), (lengths, reuse) = figure.subplots(2, 2)
     each = load.classes or {"all": load.everything}
-    timed = load.everything.last_s > load.everything.first_s
+    timed = load.timed and load.everything.last_s > load.everything.first_s
     _rate(rate, load, each, timed=timed)
     _gaps(gaps, load.everything, timed=timed)
     _lengths(lengths, load.everything)
