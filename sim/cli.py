@@ -136,6 +136,39 @@ def sweep(
 
 
 @app.command()
+def traffic(
+    load: Annotated[str, typer.Argument(metavar="W.yaml|TRACE", help="A scenario, or a trace: CSV, JSONL, Parquet.")],
+    set_: Set = None,
+    seed: Seed = None,
+    as_json: Json = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write traffic.json and .png.")] = None,
+    requests: Annotated[int | None, typer.Option("--requests", min=1, help="Look at the first so many.")] = None,
+    duration: Annotated[str | None, typer.Option("--duration", help="Look at the first so long: 10 min.")] = None,
+) -> None:
+    """Describe a load before simulating it: rate, burstiness, lengths, prefix reuse."""
+    from sim.results.files import prepared, write_text
+    from sim.study.traffic import describe_file
+
+    with prepared(out) if out else nullcontext():
+        described = describe_file(load, overrides=_overrides(set_), seed=seed, requests=requests, duration=duration)
+        summary = described.summary()
+        if out:
+            from sim.report.figures.style import png
+            from sim.report.figures.traffic import traffic_page
+
+            write_text(out / "traffic.json", json.dumps(summary))
+            (out / "traffic.png").write_bytes(png(traffic_page(described)))
+    if as_json:
+        print(json.dumps(summary))
+        return
+    from sim.report.console import print_traffic
+
+    print_traffic(summary)
+    if out:
+        print(f"wrote {out / 'traffic.json'}, {out / 'traffic.png'}")
+
+
+@app.command()
 def conform(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Engine traces, step logs, or folders of them.")

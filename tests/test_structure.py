@@ -46,7 +46,7 @@ ALLOWED = {
     },
     "bench": {"errors", "results"},
     "report": {"errors", "work", "bench", "results", "scenario", "resources", "models", "hardware"},
-    "study": {"errors", "results", "scenario", "fleet", "report", "resources", "engine"},
+    "study": {"errors", "results", "scenario", "fleet", "report", "resources", "engine", "traffic"},
     "api": {"errors", "results", "scenario", "fleet", "study"},
     "cli": {
         "errors",

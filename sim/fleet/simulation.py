@@ -78,7 +78,11 @@ class Simulation:
         self.env = Clock()
         traffic = setup.traffic()
         self._stages = setup.stages()
-        self.requests = RequestLog(in_sessions=traffic.in_sessions, with_return=self._stages is not None)
+        self.requests = RequestLog(
+            in_sessions=traffic.in_sessions,
+            with_return=self._stages is not None,
+            classes=list(setup.loaded.spec.traffic.classes or ()),
+        )
         self.steps = StepLog()
         self.truncated = 0
         self.rejections: Counter[str] = Counter()
@@ -135,6 +139,8 @@ class Simulation:
 
     def _send(self, arrival: Arrival, sent_s: float, waited_s: float, session_id: int | None) -> None:
         row = self.requests.submit(sent_s, arrival.prompt_tokens, arrival.priority, waited_s, session_id)
+        if arrival.class_index:
+            self.requests.class_index[row] = arrival.class_index
         if self._most_rejected is not None:
             self._check_progress(sent_s)
         self._last_event_s = sent_s

@@ -17,6 +17,7 @@ from sim.report.facts import (
     Summary,
     assumptions,
     bounds,
+    classes,
     headline,
     latencies,
     lines,
@@ -58,6 +59,7 @@ def print_summary(summary: Summary, console: Console | None = None) -> None:
     console.print(labelled(lines(summary), {"SLO": _slo_style(summary)}))
     console.print()
     console.print(_latency_table(summary))
+    _print_classes(summary, console)
     _print_bounds(summary, console)
     _print_assumed(summary, console)
 
@@ -93,6 +95,35 @@ def _latency_table(summary: Summary) -> Table:
     for row in latencies(summary):
         table.add_row(Text(f"{row.name} ({row.unit})"), *row.cells)
     return table
+
+
+def _print_classes(summary: Summary, console: Console) -> None:
+    rows = classes(summary)
+    if rows:
+        console.print()
+        console.print(table_of(rows))
+
+
+def table_of(rows: Sequence[Sequence[str]]) -> Table:
+    """A header and rows; the first column is to the left, the others to the right."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    for index, name in enumerate(rows[0]):
+        table.add_column(Text(name), justify="right" if index else "left", overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def print_traffic(summary: Summary, console: Console | None = None) -> None:
+    """A load, as ``sim traffic`` prints it."""
+    from sim.report.loads import class_rows, length_rows, load_rows
+
+    console = console or make_console()
+    console.print(labelled(load_rows(summary)))
+    for rows in (length_rows(summary), class_rows(summary)):
+        if rows:
+            console.print()
+            console.print(table_of(rows))
 
 
 def _print_bounds(summary: Summary, console: Console) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from sim.report.format import byte_count, count, counted, defined, duration, percent, significant, time_unit
@@ -201,6 +201,27 @@ def main_bound(summary: Summary) -> tuple[str, float] | None:
         return None
     name, share = max(busy, key=lambda item: item[1])
     return name, share / total
+
+
+def classes(summary: Summary) -> list[tuple[str, ...]]:
+    """A header and a row per class of traffic; nothing without classes."""
+    rows = [
+        (
+            name,
+            count(one["requests"]["submitted"]),
+            count(one["requests"]["completed"]),
+            *(_or_dash(one[latency]["p99"], duration) for latency, _ in _SLO_NAMES),
+            _or_dash(one["slo"]["attainment"], percent),
+            _or_dash(one["slo"]["goodput_requests_per_s"], significant),
+        )
+        for name, one in (summary.get("classes") or {}).items()
+    ]
+    header = ("class", "sent", "done", *(f"{name} p99" for _, name in _SLO_NAMES), "SLO met", "good/s")
+    return [header, *rows] if rows else []
+
+
+def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
+    return show(value) if defined(value) else "-"
 
 
 def assumptions(summary: Summary) -> list[Assumption]:

@@ -14,6 +14,7 @@ from sim.report.facts import (
     Summary,
     assumptions,
     bounds,
+    classes,
     engine,
     headline,
     latencies,
@@ -86,6 +87,7 @@ def shown(summary: Summary) -> dict[str, Any]:
         "statistics": STATISTICS,
         "latencies": latencies(summary),
         "bounds": [(name, percent(share), 100 * share) for name, share in bounds(summary)],
+        "classes": classes(summary),
         "assumed": assumptions(summary),
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,15 +36,20 @@ class RequestLog:
     Times are seconds of simulated time, NaN until they happen. The parts split a request's life: see ``frame``.
     """
 
-    def __init__(self, *, in_sessions: bool = False, with_return: bool = False) -> None:
+    def __init__(self, *, in_sessions: bool = False, with_return: bool = False, classes: Sequence[str] = ()) -> None:
         """``in_sessions``: requests belong to sessions; else each is one of its own. ``with_return``: chunks take
-        ``return_s`` from the engine to the client.
+        ``return_s`` from the engine to the client. ``classes``: their names; without, all are of one, ``default``.
         """
         self._count = 0
         self._room = 0
         self._columns = (
-            _NOTHING | ({"session_id": 0} if in_sessions else {}) | ({"return_s": 0.0} if with_return else {})
+            _NOTHING
+            | ({"session_id": 0} if in_sessions else {})
+            | ({"return_s": 0.0} if with_return else {})
+            | ({"class_index": 0} if classes else {})
         )
+        self.classes = tuple(classes) or ("default",)
+        self.class_index = array("b")
         self.return_s = array("d")
         self.session_id = array("q")
         self.arrival_s = array("d")
@@ -121,9 +126,14 @@ def _at_client(raw: Columns, event: str) -> np.ndarray:
     return raw[event] + raw["return_s"] if "return_s" in raw else raw[event]
 
 
+def _class_index(raw: Columns) -> np.ndarray:
+    return raw["class_index"] if "class_index" in raw else np.zeros(len(raw["arrival_s"]), dtype=np.int8)
+
+
 _DERIVED: dict[str, Callable[[Columns], np.ndarray]] = {
     "request_id": lambda raw: np.arange(len(raw["arrival_s"])),
-    "class": lambda raw: np.full(len(raw["arrival_s"]), "default", dtype=object),
+    "class": _class_index,
+    "class_index": _class_index,
     "session_id": lambda raw: raw["session_id"] if "session_id" in raw else np.arange(len(raw["arrival_s"])),
     "return_s": lambda raw: raw["return_s"] if "return_s" in raw else np.zeros(len(raw["arrival_s"])),
     "ttft_s": lambda raw: _at_client(raw, "first_token_s") - raw["arrival_s"],
@@ -145,9 +155,11 @@ REQUEST_COLUMNS = (
 
 
 def derive(raw: Columns, names: Iterable[str] = REQUEST_COLUMNS, rows: slice | np.ndarray = slice(None)) -> Columns:
-    """The request table's columns, or some of them, with the latencies at their definition's home; ``status`` as code.
+    """The request table's columns, or some of them, with the latencies at their definition's home;
+    ``status`` and ``class`` as codes.
 
-    Every request is of the class ``default``, and without ``traffic.sessions`` a session of its own.
+    Without ``traffic.classes`` every request is of the class ``default``, and without ``traffic.sessions`` a session of
+    its own.
 
     ``client_wait_s``: how long it waited for a free client before it was sent; in no latency below.
     ``ttft_s``: first token - the client's send. ``tpot_s``: (e2e - ttft) / (output tokens - 1), NaN for one token.
@@ -165,5 +177,6 @@ def frame(log: RequestLog) -> pd.DataFrame:
     import pandas as pd
 
     columns = derive(log.columns())
+    columns["class"] = np.array(log.classes, dtype=object)[columns["class"]]
     columns["status"] = np.array(STATUSES, dtype=object)[columns["status"]]
     return pd.DataFrame(columns, copy=True)

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sim.engine.versions import SPECIFIC_SETTINGS
+from sim.results.by_class import has_bounds, judged, limits, summarise_classes
 from sim.results.definitions import measured_by
 from sim.results.metrics import (
     Distribution,
     Weighted,
     as_json,
-    attainment,
     distribution,
     measured_window,
-    meets,
     throughput,
     weighted_distribution,
 )
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "queue_s")
 TIMES = ("arrival_s", "client_wait_s", "received_s", "scheduled_s", "finish_s", "return_s")
-COLUMNS = (*LATENCIES, *TIMES, "prompt_tokens", "output_tokens", "status")
+COLUMNS = (*LATENCIES, *TIMES, "prompt_tokens", "output_tokens", "status", "class_index")
 """Of the request table, those that a summary needs."""
 
 
@@ -57,9 +56,12 @@ def summarise(run: RunRecord) -> dict[str, Any]:
     columns = derive(everyone, COLUMNS, rows)
     window = measured_window(columns, run.end_s)
     window_s = window[1] - window[0]
-    slo = {"ttft_s": spec.slo.ttft, "tpot_s": spec.slo.tpot, "e2e_s": spec.slo.e2e}
+    slo = limits(spec.slo)
+    classes = spec.traffic.classes or {}
+    slos = [own.slo or spec.slo for own in classes.values()] or [spec.slo]
+    good, bound = judged(columns, [limits(each) for each in slos])
     verdict = _verdict(run, columns)
-    has_slo = any(limit is not None for limit in slo.values())
+    has_slo = any(has_bounds(limits(each)) for each in slos)
     summary: dict[str, Any] = as_json(
         {
             "model": setup.model.name,
@@ -68,7 +70,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
             "deployment": spec.deployment.model_dump(),
             "seed": spec.seed,
             "partial": run.partial,
-            "requests": {**_counts(columns), "truncated": run.truncated},
+            "requests": {**counts(columns), "truncated": run.truncated},
             "sessions": _sessions(run.sessions),
             "rejections": run.rejections,
             "duration_s": window_s,
@@ -84,9 +86,10 @@ def summarise(run: RunRecord) -> dict[str, Any]:
             "slo": {
                 **slo,
                 "target_attainment": spec.slo.attainment if has_slo else None,
-                "attainment": attainment(columns, slo),
-                "goodput_requests_per_s": meets(columns, slo).sum() / window_s if has_slo and window_s > 0 else None,
+                "attainment": float(good.sum() / bound.sum()) if bound.any() else None,
+                "goodput_requests_per_s": good.sum() / window_s if has_slo and window_s > 0 else None,
             },
+            "classes": summarise_classes(columns, list(classes), slos, window_s, LATENCIES) if classes else None,
             "preemptions": sum(recorder.preemptions for recorder in run.recorders),
             "kv": _kv(run),
             "speculative": speculative_summary(run),
@@ -128,20 +131,21 @@ def _settings(setup: Setup) -> dict[str, Any]:
     return {name: value for name, value in every.items() if name in rules.settings or name not in SPECIFIC_SETTINGS}
 
 
-def _counts(columns: dict[str, np.ndarray]) -> dict[str, int]:
+def counts(columns: dict[str, np.ndarray]) -> dict[str, int]:
+    """Requests by how they ended."""
     status = columns["status"]
     ended = np.bincount(status, minlength=len(STATUSES))[1:].tolist()
-    counts = dict(zip(STATUSES[1:], ended, strict=True))
-    return {"submitted": len(status), **counts, "failed": counts["failed"] + counts["cancelled"]}
+    by_status = dict(zip(STATUSES[1:], ended, strict=True))
+    return {"submitted": len(status), **by_status, "failed": by_status["failed"] + by_status["cancelled"]}
 
 
 def _sessions(tally: SessionTally | None) -> dict[str, Any] | None:
     """Of the whole run; None where requests stand alone."""
     if tally is None:
         return None
-    counts = ("started", "completed", "cut", "unsent_requests")
+    told = ("started", "completed", "cut", "unsent_requests")
     duration_s = distribution(np.array(tally.duration_s))
-    return {**{name: getattr(tally, name) for name in counts}, "duration_s": duration_s}
+    return {**{name: getattr(tally, name) for name in told}, "duration_s": duration_s}
 
 
 def _offered(columns: dict[str, np.ndarray]) -> float | None:

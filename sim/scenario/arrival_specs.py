@@ -9,6 +9,7 @@ from pydantic import Field
 from sim.scenario.protocol_specs import Protocol
 from sim.scenario.quantities import REAL, PerSecond
 from sim.scenario.spec import Concurrency, Spec
+from sim.scenario.varying_specs import Varying
 
 
 class Poisson(Spec):
@@ -71,4 +72,12 @@ class Trace(Spec):
     max_concurrency: Concurrency | None = None
 
 
-Arrivals = Annotated[Poisson | Gamma | Constant | Burst | Closed | Trace | Protocol, Field(discriminator="process")]
+class ByClass(Spec):
+    """Each of ``traffic.classes`` has arrivals of its own: what goes without saying where they have."""
+
+    process: Literal["classes"] = "classes"
+
+
+Arrivals = Annotated[
+    Poisson | Gamma | Constant | Burst | Closed | Trace | ByClass | Varying | Protocol, Field(discriminator="process")
+]

@@ -18,7 +18,9 @@ from sim.scenario.specs import (
     MOST_REQUESTS,
     MOST_TOKENS,
     Arrivals,
+    ByClass,
     Cancellation,
+    ClassSpec,
     Empirical,
     Fixed,
     Lengths,
@@ -120,6 +122,15 @@ def _traffic(parts: Parts, base_dir: Path) -> Found:
     yield from _size(parts, arrivals)
     if parts.raw("traffic.priorities") is not None and parts.raw("engine.policy") != "priority":
         yield "traffic.priorities", "has no effect under the fcfs policy", "add policy: priority under engine"
+    classes = parts.valid("traffic.classes", dict[str, ClassSpec]) or {}
+    for name, own in classes.items():
+        path = f"traffic.classes.{name}"
+        if own.priority is not None and parts.raw("engine.policy") != "priority":
+            yield f"{path}.priority", "has no effect under the fcfs policy", "add policy: priority under engine"
+        if isinstance(own.arrivals, Trace):
+            yield from _file(f"{path}.arrivals.path", own.arrivals.path, base_dir)
+        yield from _lengths(f"{path}.prompt_tokens", own.prompt_tokens, base_dir)
+        yield from _lengths(f"{path}.output_tokens", own.output_tokens, base_dir)
     for path in ("traffic.prompt_tokens", "traffic.output_tokens"):
         yield from _lengths(path, parts.valid(path, Lengths), base_dir)
     sessions = parts.valid("traffic.sessions", SessionsSpec)
@@ -130,11 +141,14 @@ def _traffic(parts: Parts, base_dir: Path) -> Found:
 def _faults(parts: Parts, arrivals: Any) -> Found:
     """The faults of the valid parts: where one is wrong, something without a fault stands in for it."""
     lengths: dict[str, Any] = {}
+    classes = parts.valid("traffic.classes", dict[str, ClassSpec])
     for name in ("prompt_tokens", "output_tokens"):
-        stands_in = None if parts.raw(f"traffic.{name}") is None else ANY_LENGTH
+        missing = parts.raw(f"traffic.{name}") is None and (classes is not None or parts.raw("traffic.classes") is None)
+        stands_in = None if missing else ANY_LENGTH
         lengths[name] = parts.valid(f"traffic.{name}", Lengths) or stands_in
     spec = TrafficSpec.model_construct(
-        arrivals=arrivals or ANY_ARRIVALS,
+        arrivals=arrivals or (ByClass() if parts.raw("traffic.arrivals") is None else ANY_ARRIVALS),
+        classes=classes,
         requests=parts.raw("traffic.requests"),
         duration=parts.raw("traffic.duration"),
         priorities=parts.valid("traffic.priorities", dict[int, Any]),
@@ -148,7 +162,10 @@ def _faults(parts: Parts, arrivals: Any) -> Found:
 
 def _size(parts: Parts, arrivals: Any) -> Found:
     """A rate and a duration that are each fine may ask for too many requests."""
-    rate, duration_s = getattr(arrivals, "rate", None), parts.valid("traffic.duration", PositiveSeconds)
+    rate, duration_s = (
+        getattr(arrivals, "rate", getattr(arrivals, "mean", None)),
+        parts.valid("traffic.duration", PositiveSeconds),
+    )
     if rate is None or duration_s is None or parts.raw("traffic.requests") is not None:
         return
     if rate * duration_s > MOST_REQUESTS:

@@ -7,11 +7,12 @@ from math import inf
 
 from sim.errors import Problem, ScenarioError
 from sim.scenario import specs
+from sim.scenario.class_faults import class_faults, class_traffic
 from sim.scenario.lognormal import lognormal_sigma
 from sim.scenario.protocol_faults import protocol_faults
+from sim.scenario.varying_faults import LEAST_RATE_PER_S, varying_faults
 
 SMALLEST_CV, LARGEST_CV = 1e-4, 1e3
-LEAST_RATE_PER_S = 1e-6
 LEAST_SCALE = 1e-6
 MOST_PROMPTS = 10_000_000
 """Different whole prompts that may repeat."""
@@ -30,8 +31,10 @@ def check(spec: specs.TrafficSpec) -> None:
 def faults(spec: specs.TrafficSpec) -> Iterator[Fault]:
     """Everything wrong in a traffic spec, in the order of its keys."""
     yield from _arrivals(spec)
+    yield from class_faults(spec)
+    yield from varying_faults(spec.arrivals)
     yield from protocol_faults(spec)
-    yield from _lengths(spec)
+    yield from _of_classes(spec) if spec.classes else _lengths(spec)
     yield from _shared_prefix(spec)
     yield from _sessions(spec)
     if spec.cancellation is not None:
@@ -55,8 +58,12 @@ def _arrivals(spec: specs.TrafficSpec) -> Iterator[Fault]:
         if rate is not None and rate < LEAST_RATE_PER_S:
             cure = f"give at least {LEAST_RATE_PER_S:g} per second"
             yield f"arrivals.{name}", f"{name}={rate:g} is out of range", cure
-    ends_itself = isinstance(arrivals, specs.Trace) or (
-        isinstance(arrivals, specs.InferencePerf) and arrivals.duration is not None
+    own = [each.arrivals for each in (spec.classes or {}).values()]
+    all_traces = bool(own) and all(isinstance(each, specs.Trace) for each in own)
+    ends_itself = (
+        isinstance(arrivals, specs.Trace)
+        or all_traces
+        or (isinstance(arrivals, specs.InferencePerf) and arrivals.duration is not None)
     )
     if ends_itself or spec.requests is not None or isinstance(arrivals, specs.VllmBench):
         return
@@ -64,6 +71,18 @@ def _arrivals(spec: specs.TrafficSpec) -> Iterator[Fault]:
         yield "requests", "a burst has no size", "add requests: 1000"
     elif spec.duration is None:
         yield "requests", "the load never ends", "add requests: 1000, or duration: 10 min"
+
+
+def _of_classes(spec: specs.TrafficSpec) -> Iterator[Fault]:
+    """What is wrong with a class as a traffic of its own, where the class says it or ought to."""
+    for name, own in (spec.classes or {}).items():
+        alone = class_traffic(spec, name)
+        for path, problem, cure in (*_arrivals(alone), *varying_faults(alone.arrivals), *_lengths(alone)):
+            key = path.partition(".")[0]
+            if getattr(own, key, None) is not None or key in {"prompt_tokens", "output_tokens"}:
+                yield f"classes.{name}.{path}", problem, cure
+        if own.shared_prefix is not None:
+            yield from ((f"classes.{name}.{path}", problem, cure) for path, problem, cure in _shared_prefix(alone))
 
 
 def _gamma(arrivals: specs.Gamma) -> Iterator[Fault]:

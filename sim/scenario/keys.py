@@ -100,7 +100,6 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
     "deployment.enable_attention_dp": _ATTENTION_DP,
     "deployment.prefill": _DISAGGREGATION,
     "deployment.decode": _DISAGGREGATION,
-    "traffic.classes": (f"traffic of several classes {NOT_YET}", "use traffic.priorities, or one scenario per class"),
 }
 """Keys the design names that cannot be had yet: the problem, and what to do instead."""
 
@@ -115,11 +114,6 @@ _FORMATS = (
     "llmservingsim",
 )
 REFUSED_VALUES: dict[str, tuple[tuple[str, ...], str, str]] = {
-    "traffic.arrivals.process": (
-        ("ramp", "diurnal"),
-        f"this process {NOT_YET}",
-        "run several rates (sim sweep), or write the arrivals as a trace",
-    ),
     "traffic.arrivals.format": (
         _FORMATS,
         f"this format {NOT_YET}",

@@ -196,6 +196,7 @@ Bytes = _typed(BYTES, "Bytes (GB is 1e9, GiB is 2^30)", gt=0)
 BytesPerSecond = _typed(BYTES_PER_SECOND, "Bytes per second", ge=1e6, le=1e18)
 FlopsPerSecond = _typed(FLOPS, "Dense FLOPs per second", ge=1e6, le=1e21)
 PerSecond = _typed(RATE, "Per second", gt=0, le=1e6)
+RateOrNone = _typed(RATE, "Per second", ge=0, le=1e6)
 Parameters = _typed(COUNT, "A count", gt=0, le=1e15)
 Fraction = Annotated[
     float,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo
 
 from sim.parallel import Parallelism
-from sim.scenario.arrival_specs import Arrivals, Burst, Closed, Constant, Gamma, Poisson, Trace
+from sim.scenario.arrival_specs import Arrivals, Burst, ByClass, Closed, Constant, Gamma, Poisson, Trace
 from sim.scenario.delay_specs import Delays, ExponentialDelay, FixedDelay, LogNormalDelay, UniformDelay
 from sim.scenario.length_specs import Empirical, Fixed, Lengths, LogNormal, Normal, Uniform
 from sim.scenario.protocol_specs import (
@@ -31,15 +31,16 @@ from sim.scenario.quantities import (
     FlopsPerSecond,
     Fraction,
     Parameters,
-    PositiveSeconds,
     Seconds,
     Version,
     Warmup,
     Weights,
 )
 from sim.scenario.session_specs import Cancellation, Client, FanOut, SessionsSpec, ToolCalls
+from sim.scenario.slo_spec import SloSpec
 from sim.scenario.spec import MOST_REQUESTS, MOST_TOKENS, Concurrency, Positive, Spec, Tokens
-from sim.scenario.traffic_specs import SharedPrefix, TrafficSpec, ZipfPopularity
+from sim.scenario.traffic_specs import ClassSpec, SharedPrefix, TrafficSpec, ZipfPopularity
+from sim.scenario.varying_specs import Diurnal, Mmpp, Piecewise, Ramp, Spikes, Varying
 
 __all__ = [
     "MOST_REQUESTS",
@@ -48,13 +49,16 @@ __all__ = [
     "Aiperf",
     "Arrivals",
     "Burst",
+    "ByClass",
     "Cancellation",
+    "ClassSpec",
     "Client",
     "Closed",
     "Constant",
     "Cost",
     "Delays",
     "DeploymentSpec",
+    "Diurnal",
     "Empirical",
     "EngineSpec",
     "ExponentialDelay",
@@ -73,12 +77,15 @@ __all__ = [
     "LogNormal",
     "LogNormalDelay",
     "MeasureSpec",
+    "Mmpp",
     "ModelChoice",
     "Normal",
     "PeakDType",
+    "Piecewise",
     "Poisson",
     "Policy",
     "Protocol",
+    "Ramp",
     "RooflineCost",
     "Scenario",
     "SessionsSpec",
@@ -88,11 +95,13 @@ __all__ = [
     "SloSpec",
     "Spec",
     "SpeculativeSpec",
+    "Spikes",
     "ToolCalls",
     "Trace",
     "TrafficSpec",
     "Uniform",
     "UniformDelay",
+    "Varying",
     "VllmBench",
     "VllmRandom",
     "WeightDType",
@@ -249,19 +258,6 @@ class DeploymentSpec(Spec):
             data=self.data_parallel,
             expert=self.expert_parallel,
         )
-
-
-class SloSpec(Spec):
-    """What every request should meet; a None bounds nothing. ``attainment`` is the share of requests that must."""
-
-    ttft: PositiveSeconds | None = None
-    """Time from sending a request to its first token."""
-    tpot: PositiveSeconds | None = None
-    """Time per output token after the first."""
-    e2e: PositiveSeconds | None = None
-    """Time from sending a request to its last token."""
-    attainment: Fraction = 0.99
-    """Share of requests that must meet all bounds."""
 
 
 class RooflineCost(Spec):

@@ -102,4 +102,8 @@ def build_process(spec: specs.Arrivals, generator: np.random.Generator) -> Sourc
             return Constant(spec.rate)
         case specs.Burst() | specs.Closed():
             return AtOnce()
+        case specs.Ramp() | specs.Diurnal() | specs.Spikes() | specs.Mmpp() | specs.Piecewise():
+            from sim.traffic.rates import varying
+
+            return varying(spec, generator)
     raise AssertionError(f"{spec.process} draws no times")

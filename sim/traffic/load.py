@@ -56,6 +56,8 @@ class Arrival(NamedTuple):
     max_output_tokens: int
     priority: int
     prompt: tuple[Piece, ...] | None
+    class_index: int = 0
+    """Which of the scenario's traffic classes it is of."""
 
 
 class Traffic:
@@ -146,7 +148,7 @@ class Traffic:
     def __iter__(self) -> Iterator[Arrival]:
         """Take blocks until the load ends. Requests that follow one another have no times beforehand."""
         assert not self.in_sessions, "sessions are asked for by their method"
-        source, draws = self._source(), Draws(self._spec, self._lengths, self._seed)
+        source, draws = self._source(), self.draws()
         limit, duration_s, made = self._spec.requests, self._spec.duration, 0
         while limit is None or made < limit:
             wanted = self._block_requests if limit is None else min(limit - made, self._block_requests)
@@ -202,6 +204,10 @@ class Traffic:
             stated |= {"hash_ids"}
         return open_trace(self._spec.arrivals, base_dir, frozenset(COLUMNS - stated))
 
+    def draws(self) -> Draws:
+        """Everything of the requests but their times, from the start."""
+        return Draws(self._spec, self._lengths, self._seed)
+
     def _source(self) -> Source:
         arrivals, draws = self._arrivals, generator(self._seed, "arrivals")
         if isinstance(self._trace, Trace) and isinstance(arrivals, specs.Trace):
@@ -237,6 +243,7 @@ class Draws:
             outputs if self._cap is None else repeat(self._cap),
             self._priority(block.priority, count),
             prompt,
+            repeat(0),
             strict=False,  # what does not vary repeats for ever
         )
         return map(partial(tuple.__new__, Arrival), fields)
@@ -284,4 +291,8 @@ def open_traffic(spec: specs.TrafficSpec, base_dir: Path, seed: int) -> Traffic:
     Raises ScenarioError where the spec asks for the impossible or a file is missing, TraceError where a file's header
     or a column of lengths cannot be read; iterating raises TraceError at a bad line of a trace.
     """
+    if spec.classes is not None:
+        from sim.traffic.classes import ClassTraffic
+
+        return ClassTraffic(spec, base_dir, seed)
     return Traffic(spec, base_dir, seed)

@@ -28,8 +28,8 @@ def test_an_arrival_is_plain_python():
     """No numpy scalar leaks into the engine: they are slow and overflow."""
     (arrival,) = open_traffic(spec(requests=1), Path(), 0)
     assert isinstance(arrival, Arrival)
-    assert [type(field) for field in arrival] == [int, float, int, int, int, int, type(None)]
-    assert arrival[2:] == (10, 10, 10, 0, None)
+    assert [type(field) for field in arrival] == [int, float, int, int, int, int, type(None), int]
+    assert arrival[2:] == (10, 10, 10, 0, None, 0)
 
 
 def test_poisson_gaps_are_exponential():
