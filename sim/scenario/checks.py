@@ -142,12 +142,15 @@ def _faults(parts: Parts, arrivals: Any) -> Found:
     """The faults of the valid parts: where one is wrong, something without a fault stands in for it."""
     lengths: dict[str, Any] = {}
     classes = parts.valid("traffic.classes", dict[str, ClassSpec])
+    told = classes is not None or parts.raw("traffic.classes") is None
+    stands_in = ByClass() if told and parts.raw("traffic.arrivals") is None else ANY_ARRIVALS
     for name in ("prompt_tokens", "output_tokens"):
-        missing = parts.raw(f"traffic.{name}") is None and (classes is not None or parts.raw("traffic.classes") is None)
-        stands_in = None if missing else ANY_LENGTH
-        lengths[name] = parts.valid(f"traffic.{name}", Lengths) or stands_in
+        missing = told and parts.raw(f"traffic.{name}") is None
+        lengths[name] = parts.valid(f"traffic.{name}", Lengths) or (None if missing else ANY_LENGTH)
+    if arrivals is None and not isinstance(stands_in, ByClass):
+        classes = None
     spec = TrafficSpec.model_construct(
-        arrivals=arrivals or (ByClass() if parts.raw("traffic.arrivals") is None else ANY_ARRIVALS),
+        arrivals=arrivals or stands_in,
         classes=classes,
         requests=parts.raw("traffic.requests"),
         duration=parts.raw("traffic.duration"),

@@ -240,7 +240,7 @@ traffic:
   requests: 0
   prompt_tokens: {distribution: lognormal, mean: 100, p99: 2000}
   output_token: 5
-  classes: []
+  lora: []
 engine:
   name: tgi
   max_num_seqs: -1
@@ -254,7 +254,7 @@ seed: x
         "5: traffic.requests: 0 is not above 0",
         "6: traffic.prompt_tokens.p99: p99 / mean is 20, a lognormal reaches from 1 to 14.97",
         "7: traffic.output_token: unknown key",
-        "8: traffic.classes: traffic of several classes is not built yet",
+        "8: traffic.lora: LoRA is not built yet",
         "10: engine.name: 'tgi' is not one of the choices",
         "11: engine.max_num_seqs: -1 is not above 0",
         "12: seed: 'x' is not a whole number",

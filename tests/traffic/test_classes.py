@@ -7,6 +7,7 @@ import pytest
 
 import sim
 from sim.errors import ScenarioError
+from sim.fleet.simulation import Simulation, assemble
 from sim.report.html import html
 from sim.results.by_class import judged
 from sim.results.requests import COMPLETED, FAILED
@@ -173,3 +174,36 @@ BAD = [
 def test_contradictions_are_refused_at_their_key(keys, path):
     with pytest.raises(ScenarioError, match=path):
         traffic({"duration": 10, "prompt_tokens": 10, "output_tokens": 5} | keys)
+
+
+EXAMPLE = "mixed_classes"
+
+
+def test_short_cuts_know_the_classes():
+    """The fast and the plain scheduler give the same table, classes and all."""
+    setup = assemble(sim.load(EXAMPLE, overrides={"traffic.duration": 70}))
+    fast, plain = (Simulation(setup, plain=plain).run().requests.columns() for plain in (False, True))
+    assert set(fast["class_index"]) == {0, 1}
+    for name, column in fast.items():
+        np.testing.assert_array_equal(column, plain[name])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path"),
+    [
+        ({"engine.policy": "fcfs"}, "priority"),
+        ({"traffic.arrivals": {"process": "poisson", "rate": 1}}, "traffic.arrivals"),
+        (
+            {"traffic.classes.batch.prompt_tokens": {"distribution": "empirical", "path": "no.csv", "column": "n"}},
+            "batch.prompt_tokens.path",
+        ),
+        ({"traffic.classes.batch.arrivals": {"process": "trace", "path": "no.csv"}}, "classes.batch.arrivals.path"),
+        ({"traffic.classes.chat.sloo": {}}, "traffic.classes.chat.sloo"),
+        ({"traffic.arrivals": {"process": "poisson"}}, "traffic.arrivals.rate"),
+    ],
+)
+def test_a_scenario_is_refused_at_its_key(overrides, path):
+    """And at no other."""
+    with pytest.raises(ScenarioError, match=path) as refused:
+        sim.load(EXAMPLE, overrides=overrides)
+    assert all(path in problem.path for problem in refused.value.problems)
