@@ -33,7 +33,7 @@ ALLOWED = {
     "fleet": {"errors", "work", "engine", "cost", "models", "hardware", "scenario", "traffic", "results", "resources"},
     "bench": {"errors", "results"},
     "report": {"errors", "work", "bench", "results", "scenario", "resources", "models", "hardware"},
-    "study": {"errors", "results", "scenario", "fleet", "report", "resources", "engine"},
+    "study": {"errors", "results", "scenario", "fleet", "report", "resources", "engine", "models", "hardware"},
     "api": {"errors", "results", "scenario", "fleet", "study"},
     "cli": {"errors", "api", "bench", "results", "scenario", "study", "report", "models", "hardware", "resources"},
 }

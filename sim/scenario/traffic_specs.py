@@ -19,6 +19,9 @@ class SharedPrefix(Spec):
     """Length of a shared prompt."""
     groups: Annotated[int, Field(gt=0, le=1_000_000), WHOLE] = 1
     """How many different ones."""
+    prompts_per_group: Annotated[int, Field(gt=0, le=1_000_000), WHOLE] | None = None
+    """Whole prompts that each group has: groups x prompts_per_group prompts are sent again and again, in one shuffled
+    order. Blank: no prompt comes twice."""
 
 
 class TrafficSpec(Spec):

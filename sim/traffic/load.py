@@ -141,6 +141,9 @@ class Draws:
         shares = np.array([weight for _, weight in weights])
         self._bounds = np.cumsum(shares / shares.max(initial=1e-300))
         self._generators = {stream: generator(seed, stream) for stream in STREAMS}
+        self._repeated: RepeatedPrompts | None = None
+        if self._shared is not None and self._shared.prompts_per_group is not None:
+            self._repeated = RepeatedPrompts(self._shared, self._lengths["prompt_tokens"], self._generators)
 
     def arrivals(self, block: Block, count: int, first: int) -> Iterator[Arrival]:
         """The first ``count`` of a block, numbered from ``first``."""
@@ -174,6 +177,8 @@ class Draws:
         self, own: Integers, hash_ids: Sequence[array[int]] | None, index: range
     ) -> tuple[list[int], Iterable[tuple[Piece, ...] | None]]:
         """Prompt lengths, and the pieces of each prompt where some are shared."""
+        if self._repeated is not None:
+            return self._repeated.prompts(index)
         if self._shared is None and hash_ids is None:
             return own.tolist(), repeat(None)
         names = (f"p:{i}" for i in index)
@@ -198,6 +203,25 @@ class Draws:
             return repeat(0)
         priorities: list[int] = column[:count].tolist()
         return priorities
+
+
+class RepeatedPrompts:
+    """A fixed set of prompts, of groups that begin alike, sent in one shuffled order over and over."""
+
+    def __init__(self, shared: specs.SharedPrefix, lengths: Draw, generators: dict[str, np.random.Generator]) -> None:
+        count = shared.groups * (shared.prompts_per_group or 1)
+        own = lengths(generators["prompt_tokens"], count).tolist()
+        order = generators["shared_prefix"].permutation(count).tolist()
+        self._tokens = [shared.tokens + own[prompt] for prompt in order]
+        self._pieces = [
+            ((f"shared:{prompt % shared.groups}", shared.tokens), (f"repeated:{prompt}", own[prompt]))
+            for prompt in order
+        ]
+
+    def prompts(self, index: range) -> tuple[list[int], Iterable[tuple[Piece, ...] | None]]:
+        """Lengths and pieces of the requests of these numbers."""
+        places = [number % len(self._tokens) for number in index]
+        return [self._tokens[place] for place in places], [self._pieces[place] for place in places]
 
 
 def open_traffic(spec: specs.TrafficSpec, base_dir: Path, seed: int) -> Traffic:
