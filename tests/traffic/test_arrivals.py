@@ -225,3 +225,22 @@ def test_all_faults_at_once():
         "traffic.prompt_tokens.low",
         "traffic.output_tokens.low",
     ]
+
+
+def test_a_set_of_prompts_is_sent_over_and_over():
+    """2 groups of 3 prompts: 6 prompts, each twice in 12 requests, in the same order; 3 share each of 2 prefixes."""
+    spec = TrafficSpec.model_validate(
+        {
+            "arrivals": {"process": "burst"},
+            "requests": 12,
+            "prompt_tokens": {"distribution": "uniform", "low": 10, "high": 99},
+            "output_tokens": 1,
+            "shared_prefix": {"tokens": 40, "groups": 2, "prompts_per_group": 3},
+        }
+    )
+    sent = list(open_traffic(spec, Path(), 0))
+    prompts = [arrival.prompt for arrival in sent]
+    assert len(set(prompts)) == 6
+    assert prompts[:6] == prompts[6:]
+    assert sorted(prompt[0] for prompt in set(prompts)) == [("shared:0", 40)] * 3 + [("shared:1", 40)] * 3
+    assert all(arrival.prompt_tokens == sum(tokens for _, tokens in arrival.prompt) for arrival in sent)

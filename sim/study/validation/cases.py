@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
+import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import date as Date
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -72,11 +72,11 @@ class Case:
     measured: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def day(self) -> Date | None:
+    def day(self) -> datetime.date | None:
         """The date; of a month alone, its first day."""
         if self.date is None:
             return None
-        return Date.fromisoformat(self.date if len(self.date) > 7 else f"{self.date}-01")
+        return datetime.date.fromisoformat(self.date if len(self.date) > 7 else f"{self.date}-01")
 
     def cell(self, column: str) -> str:
         """A column's value as text, as ``--where`` compares it; blank where there is none."""
@@ -118,7 +118,7 @@ def _flag(cell: str) -> bool:
 
 
 def _date(cell: str) -> str:
-    Date.fromisoformat(cell if len(cell) > 7 else f"{cell}-01")
+    datetime.date.fromisoformat(cell if len(cell) > 7 else f"{cell}-01")
     return cell
 
 

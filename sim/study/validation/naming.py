@@ -19,7 +19,7 @@ from sim.study.validation.errors import Compared
 Key = tuple[object, ...]
 MTP_LOG2, CLEAR_LOG2, LEAST_ROWS, TWIN_FASTER = 0.25, 0.5, 10, 1.25
 COLD_TTFT_RATIO, SAME_TPOT, COLD_SHARE = 5.0, 1.35, 0.1
-CAPPED_WAIT = 0.5
+CAPPED_ERROR = -0.5
 PEAK_SHARE = 0.8
 SLOW_RATIO, SLOW_WITHIN = 2.0, 1.3
 
@@ -69,22 +69,21 @@ def cold_start(compared: Sequence[Compared]) -> Iterable[Compared]:
 
 def capped_server(compared: Sequence[Compared]) -> Iterable[Compared]:
     """More clients wait longer for their first token, and those served are no slower: fewer run than are sent."""
-    for rows in _groups(compared, lambda row: (*_launch(row), _shape(row))).values():
-        ordered = sorted(rows, key=lambda row: row.case.concurrency or 0)
-        for before, row in zip(ordered, ordered[1:], strict=False):
-            ttft, tpot, tpot_before = _measured(row, "ttft"), _measured(row, "tpot"), _measured(before, "tpot")
-            if ttft and tpot and tpot_before and tpot <= tpot_before:
-                if ttft > CAPPED_WAIT * tpot * row.case.output_tokens:
-                    yield row
+    for rows in _groups(compared, lambda row: _configuration(row)[:-1]).values():
+        for row in rows:
+            ttft, tpot, error = _measured(row, "ttft"), _measured(row, "tpot"), row.error("ttft_mean")
+            if not ttft or not tpot or error is None or error > CAPPED_ERROR:
+                continue
+            waits = ttft > tpot * row.case.output_tokens
+            if waits and any(_fewer(other, row) and (_measured(other, "tpot") or 0.0) >= tpot for other in rows):
+                yield row
 
 
 def cached_prompts(compared: Sequence[Compared]) -> Iterable[Compared]:
-    """Prompts that were prefilled faster than the devices' peak allows were not prefilled: per launch, all shapes."""
+    """Prompts that were prefilled faster than the devices' peak allows were not prefilled: the whole launch."""
     for rows in _groups(compared, _launch).values():
-        impossible = [row for row in rows if _prefill_share_of_peak(row) > PEAK_SHARE]
-        if impossible:
-            shapes = {_shape(row) for row in impossible}
-            yield from (row for row in rows if _shape(row) in shapes)
+        if any(_prefill_share_of_peak(row) > PEAK_SHARE for row in rows):
+            yield from rows
 
 
 def half_speed_device(compared: Sequence[Compared]) -> Iterable[Compared]:
@@ -99,31 +98,32 @@ def half_speed_device(compared: Sequence[Compared]) -> Iterable[Compared]:
 
 
 Rule = Callable[[Sequence[Compared]], Iterable[Compared]]
+SLOW_TEXT = (
+    "one set's GPU is slower than predicted by 2 (within 1.3) in the median throughput (or TPOT) of every engine, model "
+    "and dtype, of at least two engines and two models"
+)
+CACHED_TEXT = (
+    "a launch (set, engine, GPU, model, dtype, date), one row of which implies prompts prefilled faster than 0.8 of "
+    "the devices' peak at their weights' dtype"
+)
+COLD_TEXT = (
+    "a launch (set, engine, GPU, model, dtype, date) of at least 10 rows, a tenth of which have 5 times the TTFT of "
+    "half or twice the clients, or of the same configuration on another date, at equal TPOT (within 1.35)"
+)
+CAPPED_TEXT = (
+    "TTFT is more than the time to decode an answer and more than twice the predicted one, and TPOT is no higher than "
+    "with fewer clients"
+)
+MTP_TEXT = (
+    "a model with multi-token-prediction layers; the median of log2(predicted / measured TPOT) of a launch of at least "
+    "10 rows is above 0.25, and a configuration of it was 1.25 times slower on another date, or it is above 0.5"
+)
 RULES: dict[str, tuple[Rule, str]] = {
-    "half-speed device": (
-        half_speed_device,
-        "one set's GPU is slower than predicted by 2 (within 1.3) in the median TPOT of every engine, model and dtype, "
-        "of at least two engines and two models",
-    ),
-    "cached prompts": (
-        cached_prompts,
-        "the measured times imply prompts prefilled faster than 0.8 of the devices' peak at their weights' dtype",
-    ),
-    "cold start": (
-        cold_start,
-        "a launch (engine, GPU, model, dtype, date) of at least 10 rows, a tenth of which have 5 times the TTFT of half "
-        "or twice the clients, or of the same configuration on another date, at equal TPOT (within 1.35)",
-    ),
-    "capped server": (
-        capped_server,
-        "TPOT is no higher than with fewer clients, and TTFT is more than half of the time to decode an answer",
-    ),
-    "multi-token prediction": (
-        multi_token_prediction,
-        "a model with multi-token-prediction layers; the median of log2(predicted / measured TPOT) of a launch of at "
-        "least 10 rows is above 0.25, and a configuration of it was 1.25 times slower on another date, or it is above "
-        "0.5",
-    ),
+    "half-speed device": (half_speed_device, SLOW_TEXT),
+    "cached prompts": (cached_prompts, CACHED_TEXT),
+    "cold start": (cold_start, COLD_TEXT),
+    "capped server": (capped_server, CAPPED_TEXT),
+    "multi-token prediction": (multi_token_prediction, MTP_TEXT),
 }
 """By name: the rule, and what it says. Earlier rules go first."""
 
@@ -141,15 +141,16 @@ def _launch(row: Compared) -> Key:
     return (case.set, case.engine, case.gpu, case.model, case.weight_dtype, case.date)
 
 
-def _shape(row: Compared) -> Key:
-    """Parallelism and lengths."""
-    case = row.case
-    return (case.tp, case.pp, case.dp, case.ep, case.prompt_tokens, case.output_tokens)
-
-
 def _configuration(row: Compared) -> Key:
-    """All of a row but its date and release."""
-    return (*_launch(row)[:-1], _shape(row), row.case.concurrency)
+    """What two launches share that are compared: all but date, release, expert parallelism and, last, the clients."""
+    case = row.case
+    turns = (case.num_requests or 0) / (case.concurrency or 1)
+    shape = (case.tp, case.pp, case.dp, case.prompt_tokens, case.output_tokens, turns)
+    return (*_launch(row)[:-1], shape, case.concurrency)
+
+
+def _fewer(other: Compared, row: Compared) -> bool:
+    return (other.case.concurrency or 0) < (row.case.concurrency or 0)
 
 
 def _measured(row: Compared, latency: str) -> float | None:
@@ -203,6 +204,7 @@ def _prefill_share_of_peak(row: Compared) -> float:
 
 
 def _slowness(rows: Sequence[Compared]) -> float:
-    """Median of measured / predicted TPOT."""
-    ratios = [1 / (1 + error) for row in rows if (error := row.error("tpot_mean")) is not None]
+    """Median of predicted / measured throughput; where it was not measured, of measured / predicted TPOT."""
+    ratios = [1 + error for row in rows if (error := row.error("output_tokens_per_s")) is not None]
+    ratios = ratios or [1 / (1 + error) for row in rows if (error := row.error("tpot_mean")) is not None]
     return median(ratios) if ratios else 0.0

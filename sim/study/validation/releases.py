@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import date as Date
+import datetime
 
 VLLM = (
-    (Date(2024, 9, 4), "0.6.0"),
-    (Date(2025, 1, 27), "0.7.0"),
-    (Date(2025, 3, 18), "0.8.0"),
-    (Date(2025, 5, 15), "0.9.0"),
-    (Date(2025, 7, 24), "0.10.0"),
-    (Date(2025, 10, 2), "0.11.0"),
-    (Date(2025, 11, 20), "0.11.2"),
-    (Date(2025, 12, 3), "0.12.0"),
-    (Date(2025, 12, 18), "0.13.0"),
-    (Date(2026, 1, 20), "0.14.0"),
-    (Date(2026, 1, 29), "0.15.0"),
-    (Date(2026, 2, 13), "0.16.0"),
+    (datetime.date(2024, 9, 4), "0.6.0"),
+    (datetime.date(2025, 1, 27), "0.7.0"),
+    (datetime.date(2025, 3, 18), "0.8.0"),
+    (datetime.date(2025, 5, 15), "0.9.0"),
+    (datetime.date(2025, 7, 24), "0.10.0"),
+    (datetime.date(2025, 10, 2), "0.11.0"),
+    (datetime.date(2025, 11, 20), "0.11.2"),
+    (datetime.date(2025, 12, 3), "0.12.0"),
+    (datetime.date(2025, 12, 18), "0.13.0"),
+    (datetime.date(2026, 1, 20), "0.14.0"),
+    (datetime.date(2026, 1, 29), "0.15.0"),
+    (datetime.date(2026, 2, 13), "0.16.0"),
 )
 """First day of a release on PyPI. Cases that state both bound the later ones: 0.15.1 on 2026-02-25, 0.16 on 2026-02-14,
 0.18.0 on 2026-03-27, 0.22 on 2026-06-07."""
@@ -24,7 +24,7 @@ RELEASES = {"vllm": VLLM}
 """Engines whose releases differ in a rule that is simulated; the others have one record."""
 
 
-def release_of(engine: str, day: Date | None) -> str | None:
+def release_of(engine: str, day: datetime.date | None) -> str | None:
     """The newest release of the day; None where the engine has no table, or the day is unknown or before it."""
     if day is None:
         return None

@@ -13,7 +13,7 @@ from sim.results.metrics import measured_window, throughput
 from sim.results.requests import COMPLETED, derive
 from sim.scenario import load_scenario
 from sim.study.validation.cases import LATENCIES, RATES, Case
-from sim.study.validation.rules import scenario_of, spreads_clients
+from sim.study.validation.rules import CLIENT_S, scenario_of, spreads_clients
 
 PERCENTILES = (50, 90, 95, 99)
 COLUMNS = ("ttft_s", "tpot_s", "e2e_s", "arrival_s", "finish_s", "prompt_tokens", "output_tokens", "status")
@@ -24,9 +24,9 @@ Row = dict[str, Any]
 def run_case(case: Case) -> Row:
     """What a simulation of the case's scenario gives; a case that cannot run gives the reason."""
     started = perf_counter()
+    if case.prefill_replicas is not None or case.decode_replicas is not None:
+        return {"reason": "disaggregated serving is not built yet", "seconds": 0.0}
     try:
-        if case.prefill_replicas is not None or case.decode_replicas is not None:
-            raise RidgelineError("disaggregated serving is not built yet")
         predicted = _predict(case)
     except RidgelineError as error:
         return {"reason": _reason(error), "seconds": perf_counter() - started}
@@ -40,9 +40,15 @@ def run_cases(cases: Sequence[Case]) -> list[Row]:
 
 def _predict(case: Case) -> dict[str, float]:
     if not spreads_clients(case):
-        return _simulated(scenario_of(case))
+        return _at_client(case, _simulated(scenario_of(case)))
     first = _simulated(scenario_of(case, requests=case.concurrency))
-    return _simulated(scenario_of(case, rampup_s=first["e2e_mean"]))
+    return _at_client(case, _simulated(scenario_of(case, rampup_s=first["e2e_mean"])))
+
+
+def _at_client(case: Case, predicted: dict[str, float]) -> dict[str, float]:
+    """With what the load generator adds to each request before its first token."""
+    client_s = CLIENT_S.get(case.set, 0.0)
+    return {name: value + client_s if name.startswith(("ttft", "e2e")) else value for name, value in predicted.items()}
 
 
 def _simulated(scenario: dict[str, Any]) -> dict[str, float]:

@@ -166,7 +166,7 @@ def _run(
 
 
 def _finished(todo: Sequence[Case], jobs: int) -> Iterator[tuple[str, Row]]:
-    """Cases as they finish. Neighbours of a table are alike, so its order is mixed for the processes to end together."""
+    """Cases as they finish. Neighbours of a table are alike, so its order is mixed: all processes end together."""
     if jobs == 1 or len(todo) <= CALL_CASES:
         yield from ((case.case_id, run_case(case)) for case in todo)
         return
