@@ -99,8 +99,8 @@ def half_speed_device(compared: Sequence[Compared]) -> Iterable[Compared]:
 
 Rule = Callable[[Sequence[Compared]], Iterable[Compared]]
 SLOW_TEXT = (
-    "one set's GPU is slower than predicted by 2 (within 1.3) in the median throughput (or TPOT) of every engine, model "
-    "and dtype, of at least two engines and two models"
+    "one set's GPU is slower than predicted by 2 (within 1.3) in the median throughput (or TPOT) of every engine, "
+    "model and dtype, of at least two engines and two models"
 )
 CACHED_TEXT = (
     "a launch (set, engine, GPU, model, dtype, date), one row of which implies prompts prefilled faster than 0.8 of "
