@@ -18,8 +18,11 @@ VLLM = (
     (datetime.date(2026, 1, 29), "0.15.0"),
     (datetime.date(2026, 2, 13), "0.16.0"),
 )
-"""First day of a release on PyPI. Cases that state both bound the later ones: 0.15.1 on 2026-02-25, 0.16 on 2026-02-14,
-0.18.0 on 2026-03-27, 0.22 on 2026-06-07."""
+"""About the first day of a release: not checked to the day. Public dependency updates bound some (0.11.0 by 2025-10-07,
+0.11.1 by 2025-11-20, 0.15.0 by 2026-01-29), and cases that state both bound the last (0.16 by 2026-02-14). The measured
+cases without a version (2025-10-29 to 2025-12-05, 2026-02-17 and 18) lie weeks from where the rules change, 0.11 and
+0.14.
+"""
 RELEASES = {"vllm": VLLM}
 """Engines whose releases differ in a rule that is simulated; the others have one record."""
 
