@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sim.api import Loaded, Result, load, run, sweep
+    from sim.api import Loaded, Result, Validation, load, replay, run, sweep, validate
 
 __version__ = "0.1.0"
-__all__ = ["Loaded", "Result", "__version__", "load", "run", "sweep"]
+__all__ = ["Loaded", "Result", "Validation", "__version__", "load", "replay", "run", "sweep", "validate"]
 
 
 def __getattr__(name: str) -> Any:

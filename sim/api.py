@@ -1,4 +1,4 @@
-"""The Python face of the commands: load, run, sweep."""
+"""The Python face of the commands: load, run, sweep, validate."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 from sim.results.result import Result
 from sim.scenario import Loaded, load_scenario
 from sim.study.sweep import sweep
+from sim.study.validation import Validation, replay, validate
 
-__all__ = ["Loaded", "Result", "load", "run", "sweep"]
+__all__ = ["Loaded", "Result", "Validation", "load", "replay", "run", "sweep", "validate"]
 
 
 def load(

@@ -187,6 +187,75 @@ def conform(
 
 
 @app.command()
+def validate(
+    cases: Annotated[
+        str, typer.Argument(metavar="CASES.csv|W.yaml", help="Measured cases; with --replay, a scenario.")
+    ],
+    replay: Annotated[
+        Path | None,
+        typer.Option("--replay", metavar="REQUESTS.jsonl", help="Replay a run recorded request by request."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Write predictions, plots and report.")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option("--where", metavar="COLUMN=VALUE", help="Only such cases; repeatable.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", help="Processes; -1 is one per core.")] = -1,
+    as_json: Json = False,
+) -> None:
+    """Compare predictions with what others measured: a table of cases, or a recorded run."""
+    from sim.errors import RidgelineError
+
+    if replay is not None:
+        if where:
+            raise RidgelineError("--where chooses cases of a table\n  cure: leave it out with --replay")
+        _validate_replay(replay, cases, out, as_json)
+        return
+    from sim.study.validation import validate as run_validation
+
+    with _points_progress("validating", "cases") as progress:
+        found = run_validation(cases, where=_where(where), out=out, jobs=jobs, progress=progress)
+    if as_json:
+        print(json.dumps(found.as_json()))
+        return
+    from sim.report.console import print_validation
+
+    print_validation(found.as_json())
+    if out is not None:
+        print(f"wrote {out}")
+
+
+def _validate_replay(requests: Path, scenario: str, out: Path | None, as_json: bool) -> None:
+    from sim.report.console import print_replay
+    from sim.results.files import prepared
+    from sim.study.validation import replay, write_replay
+
+    with prepared(out) if out else nullcontext():
+        found = replay(requests, scenario)
+        written = write_replay(found, out) if out else None
+    if as_json:
+        print(json.dumps(found))
+        return
+    print_replay(found)
+    if written is not None:
+        print(f"wrote {written}")
+
+
+def _where(texts: list[str] | None) -> dict[str, str]:
+    from sim.errors import RidgelineError
+
+    chosen: dict[str, str] = {}
+    for text in texts or []:
+        column, equals, value = text.partition("=")
+        if not equals or column in chosen:
+            problem = "is given twice" if column in chosen else "is not COLUMN=VALUE"
+            raise RidgelineError(f"--where {text}: {problem}\n  cure: write --where engine=vllm, once per column")
+        chosen[column] = value
+    return chosen
+
+
+@app.command()
 def models(
     model: Annotated[str | None, typer.Argument(metavar="[NAME_OR_CONFIG]", help="A preset or a config.json.")] = None,
     tensor_parallel: Annotated[int, typer.Option("--tensor-parallel", min=1)] = 1,
@@ -339,9 +408,9 @@ def _run_progress(requests: int | None) -> Iterator[Any]:
 
 
 @contextmanager
-def _points_progress() -> Iterator[Any]:
-    with _bar("{task.completed} of {task.total} points") as bar:
-        task = bar.add_task("sweeping", total=None)
+def _points_progress(doing: str = "sweeping", what: str = "points") -> Iterator[Any]:
+    with _bar(f"{{task.completed}} of {{task.total}} {what}") as bar:
+        task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

@@ -163,7 +163,14 @@ def _sglang(given: Given) -> Resolved:
 
 
 def _trtllm(given: Given) -> Resolved:
-    return given.resolved({"capacity_policy": "guaranteed-no-evict", "chunking_policy": "fcfs"})
+    return given.resolved(
+        {
+            "capacity_policy": "guaranteed-no-evict",
+            "chunking_policy": "fcfs",
+            "batch_wait_timeout_iters": 0,
+            "batch_wait_max_tokens_ratio": 0.0,
+        }
+    )
 
 
 def _whole_prompts(given: Given) -> Resolved:

@@ -101,6 +101,10 @@ def _idle(engine: EngineSpec, rules: EngineRules) -> Found:
     chunked = rules.chunked_prefill if engine.chunked_prefill is None else engine.chunked_prefill
     if engine.chunking_policy is not None and "chunking_policy" in rules.settings and not chunked:
         yield "chunking_policy", "has no effect: prompts are not chunked", "leave it out, or add chunked_prefill: true"
+    waits = ("batch_wait_timeout_iters", "batch_wait_max_tokens_ratio")
+    for name, other in (waits, waits[::-1]):
+        if getattr(engine, name) and not getattr(engine, other) and name in rules.settings:
+            yield name, f"has no effect without {other}", f"leave it out, or add {other}"
     if engine.mixed_chunk and not chunked:
         yield "mixed_chunk", "has no effect: prompts are not chunked", "leave it out, or drop chunked_prefill: false"
     if engine.priority_preemption and engine.policy != "priority":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sim.hardware import profile as shapes
 from sim.hardware.borrowing import Borrowed, borrow, ridge_16bit
 from sim.hardware.guards import link_faults, peak_faults
 from sim.hardware.profile import CLOCK_MARGIN, Efficiency, HardwareProfile, Link, Positive
-from sim.resources import find, names, nearest
+from sim.resources import find, folder, names, nearest
 from sim.yaml12 import Document, read_yaml
 
 FOLDER = "hardware_profiles"
@@ -57,7 +58,16 @@ def load_profile(name_or_path: str, base_dir: Path | None = None) -> HardwarePro
     if path is None:
         cure = f"{nearest(name_or_path, profile_names())} (`sim hardware` lists all; a path to a profile will do too)"
         raise ScenarioError([Problem(name_or_path, None, "", "no hardware profile has this name", cure)])
-    return _read(path.resolve(), ())
+    path = path.resolve()
+    if path.parent != folder(FOLDER).resolve():
+        return _read(path, ())
+    return _shipped(path, tuple(sorted((each.name, each.stat().st_mtime_ns) for each in path.parent.iterdir())))
+
+
+@cache
+def _shipped(path: Path, _: tuple[tuple[str, int], ...]) -> HardwareProfile:
+    """Read once, until a file of the folder changes: it may borrow from any of them."""
+    return _read(path, ())
 
 
 def _read(path: Path, chain: tuple[str, ...]) -> HardwareProfile:

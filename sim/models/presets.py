@@ -52,7 +52,7 @@ def load_model(name_or_path: str, base_dir: Path | None = None) -> ModelSpec:
     """
     name = _aliases().get(name_or_path.lower())
     if name is not None:
-        return from_config(config_of(name), name, _presets()[name]["source"])
+        return _of_preset(name)
     path = resources.locate(name_or_path, base_dir) or resources.locate(f"{name_or_path}/config.json", base_dir)
     if path is None:
         cure = resources.nearest(name_or_path, preset_names()) + "; or a path to a config.json"
@@ -63,6 +63,11 @@ def load_model(name_or_path: str, base_dir: Path | None = None) -> ModelSpec:
         config["quantization_config"] = _read_json(beside).get("quantization")
     title = path.parent.name if path.name == "config.json" else path.stem
     return from_config(config, title or path.stem, str(path))
+
+
+@cache
+def _of_preset(name: str) -> ModelSpec:
+    return from_config(config_of(name), name, _presets()[name]["source"])
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -39,6 +39,8 @@ BOUND_STYLES = {
     "idle": "bright_black",
 }
 _LABEL_WIDTH = 11
+NUMERIC = ("n", "MAPE", "median", "p90", "bias", "measured", "predicted", "error")
+"""Columns that are aligned to the right."""
 
 
 def make_console(stream: TextIO | None = None, *, width: int | None = None) -> Console:
@@ -202,6 +204,38 @@ def print_sweep(frame: pd.DataFrame, varied: Sequence[str] | None = None, consol
     console.print(table)
     for point, reason in failures(frame, varied):
         console.print(Text.assemble((point, "bold"), (f" cannot run: {reason}", "red")))
+
+
+def print_validation(found: Mapping[str, Any], console: Console | None = None) -> None:
+    """Errors against measured cases, as ``sim validate`` prints them."""
+    from sim.report.validation import skipped_rows, tables
+
+    console = console or make_console()
+    for title, header, rows in tables(found):
+        console.print(Text(title, style="bold"))
+        _print_cells(header, rows, console)
+        if title == "Set apart by rule":
+            for group in found["apart"]["groups"]:
+                console.print(Text(f"{group['name']} ({len(group['cases']):,} cases): {group['rule']}"))
+        console.print()
+    for count, reason in skipped_rows(found):
+        console.print(Text(f"skipped {count:,}: {reason}"))
+
+
+def print_replay(found: Mapping[str, Any], console: Console | None = None) -> None:
+    """A replayed run beside the recorded one."""
+    from sim.report.validation import replay_rows
+
+    _print_cells(("", "", "measured", "predicted", "error"), replay_rows(found), console or make_console())
+
+
+def _print_cells(header: Sequence[str], rows: Sequence[Sequence[str]], console: Console) -> None:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for name in header:
+        table.add_column(Text(name), justify="right" if name in NUMERIC else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
 
 
 def print_results(runs: Sequence[tuple[str, BenchResult]], console: Console | None = None) -> None:

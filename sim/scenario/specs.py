@@ -201,6 +201,10 @@ class EngineSpec(Spec):
     """Who may run, by the KV blocks that are left (TensorRT-LLM)."""
     chunking_policy: Literal["fcfs", "equal-progress"] | None = None
     """How chunked prompts share a step (TensorRT-LLM)."""
+    batch_wait_timeout_iters: Annotated[int, Field(ge=0, le=1_000_000), WHOLE] | None = None
+    """Iterations that prompts wait to be batched while others generate (TensorRT-LLM)."""
+    batch_wait_max_tokens_ratio: Annotated[float, Field(ge=0, le=1), REAL] | None = None
+    """They wait no longer once a step would have this share of its token budget (TensorRT-LLM)."""
     schedule_conservativeness: Annotated[float, Field(gt=0, le=1000), REAL] | None = None
     """Above 1, more is reserved for what running requests may still generate (SGLang)."""
     mixed_chunk: Flag | None = None

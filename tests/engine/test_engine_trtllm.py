@@ -386,3 +386,25 @@ def test_a_token_in_flight_reaches_the_client_before_it_is_dropped(trtllm):
     logs += w.drain()
     assert [log.scheduled["b"] for log in logs[6:] if "b" in log.scheduled] == [8, 1, 1]
     assert sum(log.emitted.count("b") for log in logs) == b.emitted_tokens == 6
+
+
+def test_contexts_wait_to_be_batched_while_others_generate(trtllm):
+    """b and c arrive beside a, which generates. A step of b's and c's 6 tokens and a's 1 is below 0.5 of the 16 tokens
+    of a step, so they wait the 3 iterations they may, and run together in the next one.
+    """
+    w = trtllm(20, max_batched_tokens=16, batch_wait_timeout_iters=3, batch_wait_max_tokens_ratio=0.5)
+    w.add("a", 4, 9)
+    w.step()
+    w.add("b", 3, 1)
+    assert w.scheduled(1) == [{"a": 1}]
+    w.add("c", 3, 1)
+    assert w.scheduled(3) == [{"a": 1}, {"a": 1}, {"b": 3, "c": 3, "a": 1}]
+
+
+def test_contexts_wait_no_longer_than_for_a_full_batch(trtllm):
+    """7 tokens of b and 1 of a are half of 16: enough at once. With nobody generating nothing waits at all."""
+    w = trtllm(20, max_batched_tokens=16, batch_wait_timeout_iters=3, batch_wait_max_tokens_ratio=0.5)
+    w.add("a", 4, 9)
+    assert w.scheduled(1) == [{"a": 4}]
+    w.add("b", 7, 1)
+    assert w.scheduled(1) == [{"b": 7, "a": 1}]

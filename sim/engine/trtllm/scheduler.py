@@ -42,6 +42,10 @@ class TrtLlmSettings(EngineSettings):
     block_tokens: int = 32
     capacity_policy: CapacityPolicy = "guaranteed-no-evict"
     chunking_policy: ChunkingPolicy = "fcfs"
+    batch_wait_timeout_iters: int = 0
+    """Iterations that contexts wait for more of them while others generate."""
+    batch_wait_max_tokens_ratio: float = 0.0
+    """They wait only while a step would have less than this share of its token budget."""
 
     def __post_init__(self) -> None:
         if self.chunked_prefill and self.max_batched_tokens < self.block_tokens:
@@ -67,6 +71,7 @@ class TrtLlm(QueueEngine):
         self.cache = ReuseCache(settings.kv_blocks, settings.block_tokens, reuse=settings.prefix_caching)
         self._caching = self.cache.reuse
         self._capacity = CapacityScheduler(settings.capacity_policy, settings.max_sequences, self.cache)
+        self._waited_iters = 0
 
     @property
     def kv_blocks_used(self) -> int:
@@ -102,7 +107,8 @@ class TrtLlm(QueueEngine):
         for request in step.preempted:
             self._pause(request)
         reused = {request: self.cache.prefix(request) for request in fitting if request.status is not Status.RUNNING}
-        step.scheduled = self._micro_batch([self._candidate(request, reused) for request in fitting])
+        candidates = [self._candidate(request, reused) for request in fitting]
+        step.scheduled = self._after_wait(self._micro_batch(candidates), candidates)
         # All hold what they reuse before anyone takes blocks, which may evict.
         for request, _ in step.scheduled:
             if request in reused:
@@ -135,6 +141,24 @@ class TrtLlm(QueueEngine):
         if not chosen.chunked_prefill:
             return whole_contexts(candidates, chosen.max_batched_tokens)
         return chunked_contexts(candidates, chosen.max_batched_tokens, chosen.block_tokens, chosen.chunking_policy)
+
+    def _after_wait(
+        self, scheduled: list[tuple[Request, int]], candidates: list[Candidate]
+    ) -> list[tuple[Request, int]]:
+        """Without its contexts where these wait for a fuller batch (``_waiting_requests`` of the PyTorch executor)."""
+        if not self.settings.batch_wait_timeout_iters:
+            return scheduled
+        contexts = {candidate.request for candidate in candidates if candidate.context_tokens}
+        generating = [(request, tokens) for request, tokens in scheduled if request not in contexts]
+        if not generating or len(generating) == len(scheduled):
+            return scheduled
+        enough_tokens = self.settings.batch_wait_max_tokens_ratio * self.settings.max_batched_tokens
+        tokens = sum(tokens for _, tokens in scheduled)
+        if self._waited_iters < self.settings.batch_wait_timeout_iters and tokens < enough_tokens:
+            self._waited_iters += 1
+            return generating
+        self._waited_iters = 0
+        return scheduled
 
     def _start(self, step: Step, request: Request, reused: list[Block]) -> None:
         """A request begins, or begins again after a pause, with its answer so far as part of its context."""

@@ -31,6 +31,8 @@ V1_0 = EngineRules(
             "async_scheduling",
             "capacity_policy",
             "chunking_policy",
+            "batch_wait_timeout_iters",
+            "batch_wait_max_tokens_ratio",
         }
     ),
     batch_defaults=one_row(8192, 2048),
