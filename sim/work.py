@@ -110,6 +110,19 @@ class DecodeTime(NamedTuple):
         return tuple.__new__(StepTime, (self.host_s, compute_s, memory_s, self.communication_s, self.launch_s))
 
 
+class KernelFactor(NamedTuple):
+    """What an engine version's kernel takes, times that of the kernels a device was measured with."""
+
+    weight_dtype: str
+    """Of the experts: the one kernel whose releases differ so far."""
+    architecture: str
+    """Devices it holds on."""
+    above_tokens: int
+    """Steps of more tokens than this."""
+    factor: float
+    source: str
+
+
 class CostModel(Protocol):
     """Seconds of one step; pure: the same work always takes the same time."""
 

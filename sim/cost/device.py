@@ -17,6 +17,7 @@ from sim.hardware import (
     PrefillAttentionCurve,
     collectives,
 )
+from sim.work import KernelFactor
 
 Curve = TypeVar("Curve")
 FALLBACK = "bf16"
@@ -26,8 +27,9 @@ FALLBACK = "bf16"
 class Device:
     """Looks up peaks and curves; ``ideal`` takes datasheet peaks and no overheads."""
 
-    def __init__(self, profile: HardwareProfile, *, ideal: bool) -> None:
+    def __init__(self, profile: HardwareProfile, *, ideal: bool, factors: tuple[KernelFactor, ...] = ()) -> None:
         self.profile = profile
+        self._factors = () if ideal else factors
         self.ideal = ideal
         self.bandwidth = profile.hbm_bytes_per_s
         self.elementwise_bandwidth = self.bandwidth * (1.0 if ideal else profile.efficiency.elementwise_memory)
@@ -43,6 +45,13 @@ class Device:
 
     def moe(self, weight_dtype: str) -> MoeCurve:
         return IDEAL_MOE if self.ideal else _row(self.profile.efficiency.moe, weight_dtype)
+
+    def expert_factor(self, weight_dtype: str, tokens: int) -> float:
+        """How much longer the engine's expert kernel takes than the measured one, in a step of so many tokens."""
+        for known in self._factors:
+            if (known.weight_dtype, known.architecture) == (weight_dtype, self.profile.architecture):
+                return known.factor if tokens > known.above_tokens else 1.0
+        return 1.0
 
     def decode_attention(self, head_dim: int) -> DecodeAttentionCurve:
         return IDEAL_DECODE if self.ideal else _nearest(self.profile.efficiency.decode_attention, head_dim)

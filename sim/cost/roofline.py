@@ -9,16 +9,16 @@ from sim.hardware import HardwareProfile, HostOverheads
 from sim.models.parallel import ONE_GPU
 from sim.models.spec import ModelSpec
 from sim.parallel import Parallelism
-from sim.work import StepTime, StepWork
+from sim.work import KernelFactor, StepTime, StepWork
 
 
 class RooflineCost(StageCost):
     """Seconds of a step of one replica.
 
     ``ideal``: datasheet peaks and perfect overlap within each operator, no launches, no host, no padding. Otherwise the
-    profile's curves and the engine's host overheads (``host``); steps that only decode are padded to the next of
-    ``graph_sizes``. ``step_time`` is that of a step that has the replica to itself: with several pipeline stages, all
-    of them in turn.
+    profile's curves, the engine's host overheads (``host``) and kernels known to be slower (``factors``); steps that
+    only decode are padded to the next of ``graph_sizes``. ``step_time`` is that of a step that has the replica to
+    itself: with several pipeline stages, all of them in turn.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class RooflineCost(StageCost):
         host: HostOverheads | None = None,
         ideal: bool = False,
         graph_sizes: tuple[int, ...] = (),
+        factors: tuple[KernelFactor, ...] = (),
     ) -> None:
         def part(stage: int) -> StageCost:
             return StageCost(
@@ -42,10 +43,19 @@ class RooflineCost(StageCost):
                 host=host,
                 ideal=ideal,
                 graph_sizes=graph_sizes,
+                factors=factors,
             )
 
         super().__init__(
-            model, profile, parallel, None, kv_dtype=kv_dtype, host=host, ideal=ideal, graph_sizes=graph_sizes
+            model,
+            profile,
+            parallel,
+            None,
+            kv_dtype=kv_dtype,
+            host=host,
+            ideal=ideal,
+            graph_sizes=graph_sizes,
+            factors=factors,
         )
         self._stages = (self,) if parallel.pipeline == 1 else tuple(part(stage) for stage in range(parallel.pipeline))
 

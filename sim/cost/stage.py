@@ -13,7 +13,7 @@ from sim.hardware import HardwareProfile, HostOverheads
 from sim.models.parallel import stage_layers
 from sim.models.spec import ModelSpec
 from sim.parallel import Parallelism
-from sim.work import DecodeTime, StepTime, StepWork
+from sim.work import DecodeTime, KernelFactor, StepTime, StepWork
 
 
 class StageCost:
@@ -33,9 +33,10 @@ class StageCost:
         host: HostOverheads | None,
         ideal: bool,
         graph_sizes: tuple[int, ...],
+        factors: tuple[KernelFactor, ...] = (),
     ) -> None:
         self.model = model
-        device = Device(profile, ideal=ideal)
+        device = Device(profile, ideal=ideal, factors=factors)
         terms = Terms(model, device, parallel, stage)
         self._token_terms, self._sampled_terms, self._group_terms = (
             terms.of_tokens(),

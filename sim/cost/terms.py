@@ -153,7 +153,9 @@ class Terms:
                 parts = experts(curve, routed, distinct, 2 * share, hbm_bytes, peak, bandwidth)
             else:  # gathering, activation and weighted sum are kernels of their own, beside the grouped products
                 moved = Parts(0.0, moved_bytes / elementwise_bandwidth, 0.0, 0.0)
-                parts = experts(curve, routed, distinct, 2 * share, read_bytes, peak, bandwidth).plus(moved)
+                slower = self._device.expert_factor(weights.experts, tokens)
+                parts = experts(curve, routed, distinct, 2 * share, read_bytes, peak, bandwidth)
+                parts = Parts(parts.compute_s * slower, parts.memory_s * slower, 0.0, parts.launch_s).plus(moved)
             flops = 2 * share * routed * count
             return Operator("experts", count, flops, hbm_bytes * count, parts.times(count), dtype)
 

@@ -271,6 +271,7 @@ def _cost(
         host=rules.host,
         ideal=spec.cost.efficiency == "ideal",
         graph_sizes=resolved.graph_sizes if _graphs(spec.engine) else (),
+        factors=rules.kernel_factors,
     )
 
 

@@ -12,6 +12,7 @@ from sim.engine import EngineRules, EngineSettings, Resolved
 from sim.hardware import HardwareProfile
 from sim.models import ModelSpec
 from sim.models.memory import active_parameters, parameters
+from sim.models.spec import MoeFfn
 from sim.scenario import Loaded
 from sim.traffic import open_traffic
 
@@ -82,6 +83,11 @@ def _step_times(
         yield Assumption("expected error of kernels", errors, "median of the fit over the measured kernels")
     if rules.kernels:
         yield Assumption("kernels", "those of other engines", rules.kernels)
+    experts = {(layer.weights or model.weights).experts for layer in model.layers if isinstance(layer.ffn, MoeFfn)}
+    for known in rules.kernel_factors:
+        if known.architecture == hardware.architecture and known.weight_dtype in experts:
+            value = f"x {known.factor:g} in steps of more than {known.above_tokens} tokens"
+            yield Assumption(f"{known.weight_dtype} experts", value, known.source)
     yield Assumption(
         "expected error of latencies",
         "TPOT 9 %, TTFT 33 %" if rules.engine == "vllm" else "not known",

@@ -113,3 +113,34 @@ def test_experts_of_whole_models(shared: Path, system: str, model: str, dtype: s
             expert = next(operator for operator in operators if operator.name == "experts")
             pairs.append((expert.seconds / expert.count, row))
     assert median_error(pairs, 8) < most
+
+
+def test_a_slower_kernel_of_an_engine_version_takes_its_factor_and_nothing_else_does():
+    """MXFP4 experts x 1.6 in steps of more than 256 tokens on Hopper; elsewhere, below and in the ideal world x 1."""
+    from sim.cost import RooflineCost
+    from sim.hardware import load_profile
+    from sim.models import load_model
+    from sim.work import KernelFactor, PrefillChunk, StepWork
+
+    model, factor = load_model("gpt-oss-120b"), KernelFactor("mxfp4", "Hopper", 256, 1.6, "here")
+
+    def experts(device, tokens, **options):
+        cost = RooflineCost(model, load_profile(device), **options)
+        work = StepWork((PrefillChunk(tokens, 0),), 0, 0, sampled_sequences=1)
+        parts = [operator.parts for operator in cost.operators(work) if operator.name == "experts"]
+        others = cost.step_time(work).device_s - sum(part.compute_s + part.memory_s for part in parts)
+        return sum(part.compute_s + part.memory_s for part in parts), others
+
+    for device, tokens, ideal, expected in [
+        ("h100-sxm", 4096, False, True),
+        ("h100-sxm", 256, False, False),
+        ("h100-sxm", 4096, True, False),
+        ("b200-sxm", 4096, False, False),
+    ]:
+        plain, others = experts(device, tokens, ideal=ideal)
+        slower, same = experts(device, tokens, ideal=ideal, factors=(factor,))
+        assert same == pytest.approx(others)
+        assert (slower > 1.3 * plain) == expected
+        assert (slower == plain) != expected
+    # gathering and scattering are kernels of their own: less than 1.6 times the whole operator
+    assert experts("h100-sxm", 4096, factors=(factor,))[0] < 1.6 * experts("h100-sxm", 4096)[0]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sim.hardware import HostOverheads
-from sim.work import MemoryShare
+from sim.work import KernelFactor, MemoryShare
 
 GIB = 2**30
 
@@ -64,6 +64,8 @@ class EngineRules:
     graph_sizes: tuple[int, ...] = ()
     """Batch sizes captured as CUDA graphs; smaller batches are padded up, larger ones are not. Empty: none are."""
     host: HostOverheads
+    kernel_factors: tuple[KernelFactor, ...] = ()
+    """Its kernels that are known to take longer than the measured ones."""
     kernels: str | None = None
     """Why its kernels may differ from the measured ones, which are vLLM's and TensorRT-LLM's."""
     refuses_long_prompts: bool = False

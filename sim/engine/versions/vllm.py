@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from sim.engine.versions.rules import BatchDefaults, EngineRules, one_row
 from sim.hardware import HostOverheads
+from sim.work import KernelFactor
 
 LARGE = BatchDefaults(memory_gib=70, server_tokens=8192, offline_tokens=16384, sequences=1024, excludes=("a100",))
 SMALL = BatchDefaults(memory_gib=0, server_tokens=2048, offline_tokens=8192, sequences=256)
@@ -29,6 +30,14 @@ HOST = HostOverheads(
     request_serial_s=1.9e-3,
     source="fitted to public serving measurements of vLLM 0.11-0.22 on H100, H200 and B200 hosts; the parts trade "
     "against one another (step 1.2-2.7 ms, sequence 14-38 us, layer gap 4-14 us); not calibrated on this host",
+)
+
+MXFP4_PREFILL = KernelFactor(
+    weight_dtype="mxfp4",
+    architecture="Hopper",
+    above_tokens=256,
+    factor=1.6,
+    source="MXFP4 experts prefill slower before 0.24: one factor for gpt-oss-120b on H100 and H200, vLLM 0.11-0.22",
 )
 
 SHARED_SETTINGS = frozenset(
@@ -116,6 +125,7 @@ V0_9 = VllmV1Rules(
     batch_defaults=(LARGE, SMALL),
     graph_sizes=GRAPH_SIZES,
     host=HOST,
+    kernel_factors=(MXFP4_PREFILL,),
 )
 V0_11 = replace(V0_9, version="0.11", source="vLLM 0.11.2, V1 engine")
 V0_14 = replace(V0_11, version="0.14", source="vLLM 0.14.1, V1 engine", async_scheduling=True)
@@ -132,6 +142,7 @@ V0_25 = replace(
     source="vLLM 0.25.1, V1 engine",
     gpu_memory_utilization=0.92,
     unhashed_blocks_first=True,
+    kernel_factors=(),
 )
 V0_32 = replace(
     V0_25,
