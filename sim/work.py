@@ -123,6 +123,16 @@ class KernelFactor(NamedTuple):
     source: str
 
 
+class BandwidthShare(NamedTuple):
+    """What an engine's own kernels reach of the memory bandwidth, in place of the measured kernels' shares."""
+
+    architecture: str | None
+    """None: any."""
+    above_bytes_per_s: float
+    """Devices with more bandwidth than this."""
+    share: float
+
+
 class CostModel(Protocol):
     """Seconds of one step; pure: the same work always takes the same time."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from sim.cost.curves import IDEAL_DECODE, IDEAL_GEMM, IDEAL_MOE, IDEAL_PREFILL
@@ -17,9 +18,10 @@ from sim.hardware import (
     PrefillAttentionCurve,
     collectives,
 )
-from sim.work import KernelFactor
+from sim.work import BandwidthShare, KernelFactor
 
 Curve = TypeVar("Curve")
+Bandwidth = TypeVar("Bandwidth", GemmCurve, DecodeAttentionCurve)
 FALLBACK = "bf16"
 """Row of a weight dtype that has none of its own."""
 
@@ -27,8 +29,16 @@ FALLBACK = "bf16"
 class Device:
     """Looks up peaks and curves; ``ideal`` takes datasheet peaks and no overheads."""
 
-    def __init__(self, profile: HardwareProfile, *, ideal: bool, factors: tuple[KernelFactor, ...] = ()) -> None:
+    def __init__(
+        self,
+        profile: HardwareProfile,
+        *,
+        ideal: bool,
+        factors: tuple[KernelFactor, ...] = (),
+        shares: tuple[BandwidthShare, ...] = (),
+    ) -> None:
         self.profile = profile
+        self._share = None if ideal else _share(profile, shares)
         self._factors = () if ideal else factors
         self.ideal = ideal
         self.bandwidth = profile.hbm_bytes_per_s
@@ -41,7 +51,7 @@ class Device:
         return self.profile.peak_flops_per_s[dtype], dtype
 
     def gemm(self, weight_dtype: str) -> GemmCurve:
-        return IDEAL_GEMM if self.ideal else _row(self.profile.efficiency.gemm, weight_dtype)
+        return IDEAL_GEMM if self.ideal else self._reaching(_row(self.profile.efficiency.gemm, weight_dtype))
 
     def moe(self, weight_dtype: str) -> MoeCurve:
         return IDEAL_MOE if self.ideal else _row(self.profile.efficiency.moe, weight_dtype)
@@ -54,7 +64,13 @@ class Device:
         return 1.0
 
     def decode_attention(self, head_dim: int) -> DecodeAttentionCurve:
-        return IDEAL_DECODE if self.ideal else _nearest(self.profile.efficiency.decode_attention, head_dim)
+        if self.ideal:
+            return IDEAL_DECODE
+        return self._reaching(_nearest(self.profile.efficiency.decode_attention, head_dim))
+
+    def _reaching(self, curve: Bandwidth) -> Bandwidth:
+        """The curve with the engine's own share of the bandwidth, where that is known."""
+        return curve if self._share is None else replace(curve, memory=self._share)
 
     def prefill_attention(self, head_dim: int) -> PrefillAttentionCurve:
         return IDEAL_PREFILL if self.ideal else _nearest(self.profile.efficiency.prefill_attention, head_dim)
@@ -92,6 +108,15 @@ def no_link(profile: HardwareProfile, what: str) -> tuple[str, str]:
         f"no link of {profile.name} is known that joins {what}",
         f"use groups of at most {most} devices, or give the profile a network_bytes_per_s or all_reduce figures",
     )
+
+
+def _share(profile: HardwareProfile, shares: tuple[BandwidthShare, ...]) -> float | None:
+    fitting = (
+        known.share
+        for known in shares
+        if known.architecture in {None, profile.architecture} and profile.hbm_bytes_per_s > known.above_bytes_per_s
+    )
+    return next(fitting, None)
 
 
 def _row(curves: Mapping[str, Curve], weight_dtype: str) -> Curve:

@@ -9,7 +9,7 @@ from sim.hardware import HardwareProfile, HostOverheads
 from sim.models.parallel import ONE_GPU
 from sim.models.spec import ModelSpec
 from sim.parallel import Parallelism
-from sim.work import KernelFactor, StepTime, StepWork
+from sim.work import BandwidthShare, KernelFactor, StepTime, StepWork
 
 
 class RooflineCost(StageCost):
@@ -32,6 +32,7 @@ class RooflineCost(StageCost):
         ideal: bool = False,
         graph_sizes: tuple[int, ...] = (),
         factors: tuple[KernelFactor, ...] = (),
+        shares: tuple[BandwidthShare, ...] = (),
     ) -> None:
         def part(stage: int) -> StageCost:
             return StageCost(
@@ -44,6 +45,7 @@ class RooflineCost(StageCost):
                 ideal=ideal,
                 graph_sizes=graph_sizes,
                 factors=factors,
+                shares=shares,
             )
 
         super().__init__(
@@ -56,6 +58,7 @@ class RooflineCost(StageCost):
             ideal=ideal,
             graph_sizes=graph_sizes,
             factors=factors,
+            shares=shares,
         )
         self._stages = (self,) if parallel.pipeline == 1 else tuple(part(stage) for stage in range(parallel.pipeline))
 

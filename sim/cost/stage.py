@@ -13,7 +13,7 @@ from sim.hardware import HardwareProfile, HostOverheads
 from sim.models.parallel import stage_layers
 from sim.models.spec import ModelSpec
 from sim.parallel import Parallelism
-from sim.work import DecodeTime, KernelFactor, StepTime, StepWork
+from sim.work import BandwidthShare, DecodeTime, KernelFactor, StepTime, StepWork
 
 
 class StageCost:
@@ -34,9 +34,10 @@ class StageCost:
         ideal: bool,
         graph_sizes: tuple[int, ...],
         factors: tuple[KernelFactor, ...] = (),
+        shares: tuple[BandwidthShare, ...] = (),
     ) -> None:
         self.model = model
-        device = Device(profile, ideal=ideal, factors=factors)
+        device = Device(profile, ideal=ideal, factors=factors, shares=shares)
         terms = Terms(model, device, parallel, stage)
         self._token_terms, self._sampled_terms, self._group_terms = (
             terms.of_tokens(),

@@ -272,6 +272,7 @@ def _cost(
         ideal=spec.cost.efficiency == "ideal",
         graph_sizes=resolved.graph_sizes if _graphs(spec.engine) else (),
         factors=rules.kernel_factors,
+        shares=rules.bandwidth_shares,
     )
 
 

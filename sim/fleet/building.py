@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sim.engine.request import Request
 from sim.fleet import fast_replica
 from sim.fleet.assembly import Setup
+from sim.fleet.parallel_engines import overlaps_batches
 from sim.fleet.pipeline import PipelineReplica, RankedPipelineReplica
 from sim.fleet.rank_choice import CHOICES
 from sim.fleet.ranks import RankedReplica, RankGroup
@@ -22,7 +23,8 @@ def build_recorder(
     setup: Setup, requests: RequestLog, steps: StepLog, replica: int, streams: StreamLog | None
 ) -> ReplicaRecorder:
     """What writes down the steps of one replica."""
-    kind = PipelineRecorder if setup.deployment.pipeline_parallel > 1 else ReplicaRecorder
+    overlapping = overlaps_batches(setup.deployment.parallel, setup.rules)
+    kind = PipelineRecorder if overlapping else ReplicaRecorder
     return kind(requests, steps, replica, streams)
 
 

@@ -16,6 +16,8 @@ from sim.scenario.specs import EngineSpec
 
 PIPELINED = "vllm-v1"
 """The scheduler that plans around tokens in flight in a pipeline."""
+IN_TURN = "llama.cpp"
+"""The scheduler whose batch passes all stages before the next one starts: its layers are split over GPUs for memory."""
 SGLANG_CONSERVATIVENESS = 0.3
 """Of a rank, times schedule_conservativeness; and chunked_prefill_size and max_running_requests are shared out among
 ranks (SGLang 0.5.23: ``_handle_data_parallelism`` of server_args.py, and the model runner)."""
@@ -36,9 +38,13 @@ def _unfit(loaded: Loaded, rules: EngineRules) -> Iterator[tuple[str, str, str]]
         yield "engine.max_sequences", problem, f"use at least {parallel.data}"
     if parallel.pipeline == 1:
         return
-    if rules.scheduler != PIPELINED:
+    if rules.scheduler not in {PIPELINED, IN_TURN}:
         problem = f"the pipeline of {rules.title} is not built yet"
-        yield "deployment.pipeline_parallel", problem, "use vllm from 0.9 on, or tensor_parallel and replicas"
+        yield (
+            "deployment.pipeline_parallel",
+            problem,
+            "use vllm from 0.9 on or llama.cpp, or tensor_parallel and replicas",
+        )
     elif engine.async_scheduling:
         problem = "pipelines are simulated without asynchronous scheduling: requests wait for their token in any case"
         yield "engine.async_scheduling", problem, "leave it out"
@@ -46,7 +52,7 @@ def _unfit(loaded: Loaded, rules: EngineRules) -> Iterator[tuple[str, str, str]]
 
 def parallel_settings(parallel: Parallelism, rules: EngineRules, spec: EngineSpec, resolved: Resolved) -> Resolved:
     """The engine's settings in a pipeline, or those of one rank, where the engine changes them for that."""
-    if parallel.pipeline > 1:
+    if overlaps_batches(parallel, rules):
         return _changed(resolved, async_scheduling=False)
     if parallel.data == 1 or rules.engine != "sglang":
         return resolved
@@ -59,6 +65,11 @@ def parallel_settings(parallel: Parallelism, rules: EngineRules, spec: EngineSpe
     )
 
 
+def overlaps_batches(parallel: Parallelism, rules: EngineRules) -> bool:
+    """Whether the stages of a pipeline work on different batches at once."""
+    return parallel.pipeline > 1 and rules.scheduler != IN_TURN
+
+
 def _changed(resolved: Resolved, **changes: Any) -> Resolved:
     taken = resolved.defaults_taken
     defaults = {**taken, **{name: value for name, value in changes.items() if name in taken}}
@@ -67,7 +78,13 @@ def _changed(resolved: Resolved, **changes: Any) -> Resolved:
 
 def parallel_assumptions(parallel: Parallelism, rules: EngineRules) -> Iterator[Assumption]:
     """How batches share a pipeline, and how requests find their rank."""
-    if parallel.pipeline > 1:
+    if parallel.pipeline > 1 and rules.scheduler == IN_TURN:
+        yield Assumption(
+            "pipeline",
+            f"one batch at a time through {parallel.pipeline} stages",
+            "llama.cpp splits layers over GPUs; that it overlaps parts of a long prompt is left out",
+        )
+    if overlaps_batches(parallel, rules):
         yield Assumption(
             "pipeline",
             f"{parallel.pipeline} batches in flight, no asynchronous scheduling",

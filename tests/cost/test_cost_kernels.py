@@ -144,3 +144,22 @@ def test_a_slower_kernel_of_an_engine_version_takes_its_factor_and_nothing_else_
         assert (slower == plain) != expected
     # gathering and scattering are kernels of their own: less than 1.6 times the whole operator
     assert experts("h100-sxm", 4096, factors=(factor,))[0] < 1.6 * experts("h100-sxm", 4096)[0]
+
+
+def test_an_engines_own_share_of_the_bandwidth_replaces_the_measured_kernels():
+    """llama.cpp: the first share that a device fits, in products and decode attention; an ideal world has none."""
+    from dataclasses import replace
+
+    from sim.cost.device import Device
+    from sim.hardware import load_profile
+    from sim.work import BandwidthShare
+
+    shares = (BandwidthShare("Ampere", 1.2e12, 0.5), BandwidthShare(None, 0.0, 0.9))
+    for name, share in {"a100-sxm-80gb": 0.5, "rtx-3090": 0.9, "h100-sxm": 0.9}.items():
+        profile = load_profile(name)
+        device, plain = Device(profile, ideal=False, shares=shares), Device(profile, ideal=False)
+        assert device.gemm("fp16") == replace(plain.gemm("fp16"), memory=share)
+        assert device.decode_attention(128) == replace(plain.decode_attention(128), memory=share)
+        assert device.moe("bf16") == plain.moe("bf16")
+        ideal = Device(profile, ideal=True, shares=shares)
+        assert ideal.gemm("fp16") == Device(profile, ideal=True).gemm("fp16")

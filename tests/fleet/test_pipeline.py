@@ -258,3 +258,24 @@ def test_one_stage_is_the_plain_replica(engine: dict[str, Any], seed: int) -> No
     times = ["received_s", "scheduled_s", "first_token_s", "finish_s", "output_tokens", "preemptions"]
     assert requests[times].equals(staged[times])
     assert steps.drop(columns=["gap_s", "streaming"]).equals(staged_steps.drop(columns=["gap_s", "streaming"]))
+
+
+def test_llama_cpps_layers_over_gpus_take_their_turns() -> None:
+    """One client: a token takes as long over two GPUs as over one, and a send; two clients gain nothing."""
+    base = {
+        "model": "llama-3-8b",
+        "hardware": "a40",
+        "engine": {"name": "llama.cpp"},
+        "traffic": {
+            "arrivals": {"process": "closed", "concurrency": 1},
+            "requests": 2,
+            "prompt_tokens": 16,
+            "output_tokens": 30,
+        },
+    }
+    one, two = (
+        sim.run(base, overrides={"deployment.pipeline_parallel": stages}).summary["tpot_s"]["mean"] for stages in (1, 2)
+    )
+    assert one < two < 1.02 * one
+    both = sim.run(base, overrides={"deployment.pipeline_parallel": 2, "traffic.arrivals.concurrency": 2}).summary
+    assert both["tpot_s"]["mean"] > two

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from sim.engine.versions.rules import EngineRules, one_row
 from sim.engine.versions.vllm import HOST
+from sim.work import BandwidthShare
 
 LLAMA_CPP = EngineRules(
     engine="llama.cpp",
@@ -19,8 +20,13 @@ LLAMA_CPP = EngineRules(
     prefix_caching=True,
     gpu_memory_utilization=1.0,
     divides_pool=True,
+    bandwidth_shares=(
+        BandwidthShare("Ampere", 1.2e12, 0.51),
+        BandwidthShare("Hopper", 1.2e12, 0.69),
+        BandwidthShare(None, 0.0, 0.93),
+    ),
     kernels="llama.cpp has its own: in public decode measurements (2024) they reach 0.51 (A100), 0.69 (H100 PCIe) and "
-    "0.93 (GDDR cards) of the memory bandwidth; its prompts have not been compared",
+    "0.93 (GDDR cards) of the memory bandwidth, as is taken here; its prompts have not been compared",
     host=replace(
         HOST,
         step_s=0.0,

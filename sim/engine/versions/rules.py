@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sim.hardware import HostOverheads
-from sim.work import KernelFactor, MemoryShare
+from sim.work import BandwidthShare, KernelFactor, MemoryShare
 
 GIB = 2**30
 
@@ -66,6 +66,8 @@ class EngineRules:
     host: HostOverheads
     kernel_factors: tuple[KernelFactor, ...] = ()
     """Its kernels that are known to take longer than the measured ones."""
+    bandwidth_shares: tuple[BandwidthShare, ...] = ()
+    """What its kernels reach of the memory bandwidth: the first that a device fits; empty: as the measured kernels."""
     kernels: str | None = None
     """Why its kernels may differ from the measured ones, which are vLLM's and TensorRT-LLM's."""
     refuses_long_prompts: bool = False
