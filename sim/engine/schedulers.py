@@ -20,13 +20,15 @@ class Scheduler(NamedTuple):
     module: str
     engine: str
     settings: str = "EngineSettings"
+    fast: str | None = None
+    """What of the module makes the engine with short cuts where it has them for these settings."""
 
 
 SCHEDULERS = {
     "vllm-v1": Scheduler("vllm_v1", "VllmV1"),
     "vllm-v0": Scheduler("vllm_v0", "VllmV0", "VllmV0Settings"),
     "sglang": Scheduler("sglang", "Sglang", "SglangSettings"),
-    "trtllm": Scheduler("trtllm", "TrtLlm", "TrtLlmSettings"),
+    "trtllm": Scheduler("trtllm", "TrtLlm", "TrtLlmSettings", fast="fast_trtllm"),
     "orca": Scheduler("orca", "Orca"),
     "static": Scheduler("static_batch", "StaticBatch"),
     "sarathi": Scheduler("sarathi", "Sarathi"),
@@ -49,7 +51,9 @@ def build_engine(
     """
     if isinstance(rules, VllmV1Rules):
         return build_vllm(rules, settings, windows, plain=plain)
-    built: Engine = _load(rules.scheduler, SCHEDULERS[rules.scheduler].engine)(settings, windows)
+    chosen = SCHEDULERS[rules.scheduler]
+    name = chosen.engine if plain or chosen.fast is None else chosen.fast
+    built: Engine = _load(rules.scheduler, name)(settings, windows)
     return built
 
 

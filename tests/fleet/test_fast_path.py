@@ -59,6 +59,32 @@ def engines(draw: st.DrawFn) -> dict[str, Any]:
     return chosen
 
 
+@st.composite
+def trtllm_engines(draw: st.DrawFn) -> dict[str, Any]:
+    """As ``engines``: slots, budgets and pools that run out, reuse, chunks, and contexts that wait to be batched."""
+    block_tokens = draw(st.sampled_from([4, 16]))
+    chosen: dict[str, Any] = {
+        "name": "trtllm",
+        "block_tokens": block_tokens,
+        "max_model_len": 400,
+        "max_sequences": draw(st.sampled_from([1, 2, 5, 16, 64])),
+        "max_batched_tokens": draw(st.sampled_from([16, 40, 64, 512])),
+        "kv_blocks": 2 + 400 // block_tokens + draw(st.sampled_from([0, 5, 60, 4000])),
+        "prefix_caching": draw(st.booleans()),
+        "async_scheduling": draw(st.booleans()),
+        "chunked_prefill": draw(st.sampled_from([True, True, False])),
+        "capacity_policy": draw(st.sampled_from(["guaranteed-no-evict"] * 4 + ["max-utilization", "prefill-first"])),
+    }
+    if chosen["chunked_prefill"]:
+        chosen["chunking_policy"] = draw(st.sampled_from(["fcfs", "equal-progress"]))
+    else:
+        chosen["max_batched_tokens"] = 512
+    if draw(st.sampled_from([False, False, True])):
+        chosen["batch_wait_timeout_iters"] = draw(st.sampled_from([1, 7]))
+        chosen["batch_wait_max_tokens_ratio"] = draw(st.sampled_from([0.1, 0.9]))
+    return chosen
+
+
 delays = st.sampled_from([
     0, "20 ms", {"distribution": "exponential", "mean": 0.3}, {"distribution": "uniform", "low": 0, "high": 2},
 ])  # fmt: skip
@@ -82,9 +108,9 @@ def sessions(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn) -> dict[str, Any]:
-    engine, model = draw(engines()), draw(st.sampled_from(MODELS))
-    if model == "gpt-oss-20b":  # two block tables
+def scenarios(draw: st.DrawFn, kind: st.SearchStrategy[dict[str, Any]]) -> dict[str, Any]:
+    engine, model = draw(kind), draw(st.sampled_from(MODELS))
+    if model == "gpt-oss-20b" and "name" not in engine:  # two block tables
         engine["kv_blocks"] *= 2
     rate = draw(st.sampled_from([0.5, 8.0, 60.0, 400.0]))
     arrivals = draw(
@@ -145,8 +171,19 @@ def tables(scenario: dict[str, Any], *, plain: bool) -> tuple[pd.DataFrame, pd.D
 
 
 @settings(deadline=None, max_examples=500)
-@given(scenarios())
+@given(scenarios(engines()))
 def test_fast_path_equals_plain_path(scenario: dict[str, Any]) -> None:
+    check(scenario)
+
+
+@settings(deadline=None, max_examples=300)
+@given(scenarios(trtllm_engines()))
+def test_fast_path_of_trtllm_equals_its_plain_path(scenario: dict[str, Any]) -> None:
+    check(scenario)
+
+
+def check(scenario: dict[str, Any]) -> None:
+    """Both paths, table for table."""
     (requests, steps, summary), (plain_requests, plain_steps, plain_summary) = (
         tables(scenario, plain=plain) for plain in (False, True)
     )

@@ -78,6 +78,8 @@ class ReuseCache:
         self.block_tokens = block_tokens
         self.reuse = reuse and usable is not None
         self.pool = ReusePool(usable)
+        self._taken: list[Block] = []
+        """Blocks taken for requests in a steady batch that are not yet said to be this or that one's."""
 
     @property
     def free(self) -> int:
@@ -121,6 +123,24 @@ class ReuseCache:
             request.blocks += self.pool.take(fresh)
         else:
             self.pool.take_count(fresh)
+
+    def take(self, count: int) -> None:
+        """Blocks for requests in a steady batch: which of them gets which makes no difference while they hold them."""
+        if self.reuse:
+            self._taken += self.pool.take(count)
+        else:
+            self.pool.take_count(count)
+
+    def settle(self, request: Request) -> None:
+        """Give a request that has left the steady batch its part of what was taken there."""
+        before, count = request.block_count, self.blocks(request.computed_tokens)
+        if count > before:
+            request.block_count = count
+            request.visit_at = count * self.block_tokens + 1
+            if self.reuse:
+                at = before - count
+                request.blocks += self._taken[at:]
+                del self._taken[at:]
 
     def store(self, request: Request) -> None:
         """The full blocks of what a request has computed and knows can be reused."""

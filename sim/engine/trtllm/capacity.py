@@ -56,33 +56,39 @@ class CapacityScheduler:
                 generating.append(request)
         if self._policy == "static-batch" and generating:
             return Capacity(generating, [])
-        fitting = self._reservable(generating, contexts, waiting)
-        if contexts and not fitting and not generating:
-            # A request that waited to reuse blocks may stand, not fitting, before contexts that have begun: by the
-            # letter nothing would ever run again. What has begun has its blocks, and goes on.
-            fitting = self._reservable(generating, contexts, ())
+        promised = sum(map(self.to_completion, generating)) if contexts or waiting else 0
+        fitting = self.contexts(len(generating), promised, contexts, waiting)
         alone = fitting and self._policy == "prefill-first"
         return Capacity(fitting if alone else generating + fitting, [])
 
+    def contexts(self, generating: int, promised: int, begun: list[Request], waiting: ArrivalQueue) -> list[Request]:
+        """Contexts that fit beside those that generate, which have ``promised`` blocks yet to take."""
+        fitting = self._reservable(generating, promised, begun, waiting)
+        if begun and not fitting and not generating:
+            # A request that waited to reuse blocks may stand, not fitting, before contexts that have begun: by the
+            # letter nothing would ever run again. What has begun has its blocks, and goes on.
+            return self._reservable(generating, promised, begun, ())
+        return fitting
+
     def _reservable(
-        self, generating: list[Request], begun: list[Request], waiting: ArrivalQueue | tuple[()]
+        self, generating: int, promised: int, begun: list[Request], waiting: ArrivalQueue | tuple[()]
     ) -> list[Request]:
         """Contexts that fit: every block up to their end can be reserved, beside those of all that generate.
 
         The first that does not fit stops those behind it. A static batch skips none: it would leave without it.
         """
         fitting: list[Request] = []
-        slots = self._most - len(generating)
+        slots = self._most - generating
         if not slots or not (begun or waiting):
             return fitting
-        free = self._cache.free - sum([self._to_completion(request) for request in generating])
+        free = self._cache.free - promised
         skips = Skips(self._cache, begun)
         for request in merge(begun, waiting, key=ARRIVAL):
             if len(fitting) >= slots:
                 break
             if self._policy != "static-batch" and skips.better_later(request):
                 continue
-            free -= self._to_completion(request)
+            free -= self.to_completion(request)
             if free < 0:
                 break
             fitting.append(request)
@@ -113,7 +119,8 @@ class CapacityScheduler:
             needed += blocks
         return Capacity(fitting, paused)
 
-    def _to_completion(self, request: Request) -> int:
+    def to_completion(self, request: Request) -> int:
+        """Blocks that a request has yet to take up to its end."""
         return self._cache.blocks(request.most_tokens) - request.block_count
 
     def _next_step(self, request: Request) -> int:

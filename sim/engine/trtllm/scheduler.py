@@ -106,9 +106,14 @@ class TrtLlm(QueueEngine):
         fitting, step.preempted = self._capacity.fit(self.running, self.waiting)
         for request in step.preempted:
             self._pause(request)
+        self._share_out(step, fitting)
+        return self._commit(step)
+
+    def _share_out(self, step: Step, fitting: list[Request], others: int = 0) -> None:
+        """Who gets how many tokens, and its blocks; ``others`` generate beside ``fitting`` and have got theirs."""
         reused = {request: self.cache.prefix(request) for request in fitting if request.status is not Status.RUNNING}
         candidates = [self._candidate(request, reused) for request in fitting]
-        step.scheduled = self._after_wait(self._micro_batch(candidates), candidates)
+        step.scheduled = self._after_wait(self._micro_batch(candidates, others), candidates, others)
         # All hold what they reuse before anyone takes blocks, which may evict.
         for request, _ in step.scheduled:
             if request in reused:
@@ -117,7 +122,6 @@ class TrtLlm(QueueEngine):
             end = request.computed_tokens + tokens
             if end >= request.visit_at:
                 self.cache.cover(request, max(request.register_at, end))
-        return self._commit(step)
 
     def complete(self, plan: Plan) -> Outcome:
         """Apply a step's result. The blocks of a context that was completed can be reused from now on."""
@@ -136,24 +140,25 @@ class TrtLlm(QueueEngine):
             return Candidate(request, max(0, request.register_at - request.computed_tokens))
         return Candidate(request, request.known_tokens - len(reused[request]) * self.settings.block_tokens)
 
-    def _micro_batch(self, candidates: list[Candidate]) -> list[tuple[Request, int]]:
+    def _micro_batch(self, candidates: list[Candidate], others: int) -> list[tuple[Request, int]]:
         chosen = self.settings
+        budget = chosen.max_batched_tokens - others
         if not chosen.chunked_prefill:
-            return whole_contexts(candidates, chosen.max_batched_tokens)
-        return chunked_contexts(candidates, chosen.max_batched_tokens, chosen.block_tokens, chosen.chunking_policy)
+            return whole_contexts(candidates, budget)
+        return chunked_contexts(candidates, budget, chosen.block_tokens, chosen.chunking_policy)
 
     def _after_wait(
-        self, scheduled: list[tuple[Request, int]], candidates: list[Candidate]
+        self, scheduled: list[tuple[Request, int]], candidates: list[Candidate], others: int
     ) -> list[tuple[Request, int]]:
         """Without its contexts where these wait for a fuller batch (``_waiting_requests`` of the PyTorch executor)."""
         if not self.settings.batch_wait_timeout_iters:
             return scheduled
         contexts = {candidate.request for candidate in candidates if candidate.context_tokens}
         generating = [(request, tokens) for request, tokens in scheduled if request not in contexts]
-        if not generating or len(generating) == len(scheduled):
+        if not (generating or others) or len(generating) == len(scheduled):
             return scheduled
         enough_tokens = self.settings.batch_wait_max_tokens_ratio * self.settings.max_batched_tokens
-        tokens = sum(tokens for _, tokens in scheduled)
+        tokens = sum(tokens for _, tokens in scheduled) + others
         if self._waited_iters < self.settings.batch_wait_timeout_iters and tokens < enough_tokens:
             self._waited_iters += 1
             return generating
