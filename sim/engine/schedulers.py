@@ -67,14 +67,19 @@ def build_vllm(
 ) -> VllmV1:
     """VLLM V1, which takes its rules, for they differ by release; of the other engines one release each is known.
 
-    The short cuts know no drafts. ``draws`` replaces the random acceptance of those.
+    The short cuts know no drafts, whose random acceptance ``draws`` replaces, and no prefixes cached in several block
+    tables.
     """
     from sim.engine.vllm_fast import FastVllmV1
+    from sim.engine.vllm_fast_windows import FastWindowVllmV1
     from sim.engine.vllm_v1 import VllmV1
 
-    one_block_table = settings.kv_groups == (None,) or settings.kv_blocks is None
-    if settings.speculation is None and one_block_table and not plain:
+    if settings.speculation is not None or plain:
+        return VllmV1(rules, settings, windows, draws)
+    if settings.kv_groups == (None,) or settings.kv_blocks is None:
         return FastVllmV1(rules, settings, windows)
+    if not settings.prefix_caching:
+        return FastWindowVllmV1(rules, settings, windows)
     return VllmV1(rules, settings, windows, draws)
 
 

@@ -143,7 +143,7 @@ class FastVllmV1(SteadyEngine, VllmV1):
             if self.steady.scheduled <= request.leaves_at:
                 known = max(known, self.steady.known_tokens(request, self._completed_at_plan))
             self.steady.settle(request)
-            self.cache.settle(request)
+            self._settle_blocks(request)
             if self._caching:
                 self.cache.register(request, min(known, request.computed_tokens))
         super().abort(request)

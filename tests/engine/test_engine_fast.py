@@ -13,6 +13,8 @@ from sim.engine.cache.run_cache import RunCache
 from sim.engine.protocol import Plan
 from sim.engine.request import Request
 from sim.engine.schedulers import build_vllm
+from sim.engine.trtllm.fast import FastTrtLlm
+from sim.engine.trtllm.scheduler import TrtLlm, TrtLlmSettings
 
 SEGMENTS = ["s", "t", "o:0", "o:1"]
 pieces = st.lists(
@@ -36,13 +38,38 @@ worlds = st.fixed_dictionaries(
         "long_prefill_threshold": st.sampled_from([0, 0, 6]),
     }
 )
+trtllm_worlds = st.fixed_dictionaries(
+    {
+        "kv_blocks": st.sampled_from([22, 26, 40, 90]),
+        "max_batched_tokens": st.sampled_from([4, 24, 60, 200]),
+        "max_sequences": st.sampled_from([1, 2, 4, 8]),
+        "async_scheduling": st.booleans(),
+        "prefix_caching": st.booleans(),
+        "chunked_prefill": st.booleans(),
+        "chunking_policy": st.sampled_from(["fcfs", "equal-progress"]),
+        "batch_wait_timeout_iters": st.sampled_from([0, 0, 3]),
+        "batch_wait_max_tokens_ratio": st.sampled_from([0.3, 1.0]),
+    }
+)
+groups = st.sampled_from([(None, 8), (None, 5, 5), (None, 18, 7), (11,), (None, None, 30)])
 
 
 def decisions(version: str, chosen: dict[str, Any], load: list[Any], *, plain: bool) -> list[Any]:
+    """As ``followed``, of vLLM V1."""
+    tables = chosen.get("kv_groups", ())
+    windows = tuple({window for window in tables if window is not None})
+    own = EngineSettings(max_model_len=80, block_tokens=4, **chosen)
+    return followed(build_vllm(rules_for("vllm", version), own, windows, plain=plain), load)
+
+
+def trtllm_decisions(chosen: dict[str, Any], load: list[Any], *, plain: bool) -> list[Any]:
+    """As ``followed``, of TensorRT-LLM."""
+    own = TrtLlmSettings(max_model_len=80, block_tokens=4, **chosen)
+    return followed(TrtLlm(own, (9,)) if plain else FastTrtLlm(own, (9,)), load)
+
+
+def followed(engine: Any, load: list[Any]) -> list[Any]:
     """Everything that can be seen of each step; some requests are aborted on their way."""
-    engine = build_vllm(
-        rules_for("vllm", version), EngineSettings(max_model_len=80, block_tokens=4, **chosen), plain=plain
-    )
     arrivals = deque(sorted(enumerate(load), key=lambda entry: (entry[1][0], entry[0])))
     in_flight: deque[Plan] = deque()
     aborts: dict[int, Request] = {}
@@ -68,7 +95,7 @@ def decisions(version: str, chosen: dict[str, Any], load: list[Any], *, plain: b
         seen.append(
             (
                 step,
-                [(request.order, tokens, engine.computed_tokens(request)) for request, tokens in engine.listed(plan)],
+                listed(engine, plan),
                 [(request.order, hit, resumed) for request, hit, resumed in plan.admitted],
                 [request.order for request in plan.preempted],
                 (sorted(plan.work.chunks), *plan.work[1:]),
@@ -84,6 +111,30 @@ def decisions(version: str, chosen: dict[str, Any], load: list[Any], *, plain: b
             seen.append((step, ended, emitted, engine.running_count, engine.waiting_count, engine.cache.pool.free))
     seen.append((engine.prefix_queries, engine.prefix_hits, engine.unfinished))
     return seen
+
+
+def listed(engine: Any, plan: Plan) -> list[tuple[int, int, int]]:
+    """Who gets how many tokens, and what is computed of it then."""
+    if type(engine) is TrtLlm:
+        return [(request.order, tokens, request.computed_tokens) for request, tokens in plan.scheduled]
+    return [(request.order, tokens, engine.computed_tokens(request)) for request, tokens in engine.listed(plan)]
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.sampled_from(["0.9", "0.19", "0.25", "0.32", "0.33"]), worlds, groups, requests)
+def test_sums_decide_as_lists_do_with_windows(
+    version: str, chosen: dict[str, Any], kv_groups: tuple[int | None, ...], load: list[Any]
+) -> None:
+    """Without prefix caching; what falls out of a window is freed in the very same step."""
+    blocks = chosen["kv_blocks"] * len(kv_groups)
+    chosen = chosen | {"prefix_caching": False, "kv_groups": kv_groups, "kv_blocks": blocks}
+    assert decisions(version, chosen, load, plain=False) == decisions(version, chosen, load, plain=True)
+
+
+@settings(deadline=None, max_examples=500)
+@given(trtllm_worlds, requests)
+def test_sums_decide_as_lists_do_in_trtllm(chosen: dict[str, Any], load: list[Any]) -> None:
+    assert trtllm_decisions(chosen, load, plain=False) == trtllm_decisions(chosen, load, plain=True)
 
 
 @settings(deadline=None, max_examples=500)

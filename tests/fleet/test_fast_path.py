@@ -22,7 +22,7 @@ LINEAR = {
     "step_s_per_sequence": 37e-6,
     "step_s_per_context_token": 13e-9,
 }
-MODELS = ["llama-3.1-8b", "llama-3.1-8b", "gpt-oss-20b", "mimo-v2-flash"]
+MODELS = ("llama-3.1-8b", "llama-3.1-8b", "gpt-oss-20b", "mimo-v2-flash")
 lengths = st.one_of(
     st.integers(1, 40).map(lambda value: {"distribution": "fixed", "value": value}),
     st.tuples(st.integers(1, 30), st.integers(0, 90)).map(
@@ -108,8 +108,10 @@ def sessions(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, kind: st.SearchStrategy[dict[str, Any]]) -> dict[str, Any]:
-    engine, model = draw(kind), draw(st.sampled_from(MODELS))
+def scenarios(
+    draw: st.DrawFn, kind: st.SearchStrategy[dict[str, Any]], models: tuple[str, ...] = MODELS
+) -> dict[str, Any]:
+    engine, model = draw(kind), draw(st.sampled_from(models))
     if model == "gpt-oss-20b" and "name" not in engine:  # two block tables
         engine["kv_blocks"] *= 2
     rate = draw(st.sampled_from([0.5, 8.0, 60.0, 400.0]))
@@ -179,6 +181,13 @@ def test_fast_path_equals_plain_path(scenario: dict[str, Any]) -> None:
 @settings(deadline=None, max_examples=300)
 @given(scenarios(trtllm_engines()))
 def test_fast_path_of_trtllm_equals_its_plain_path(scenario: dict[str, Any]) -> None:
+    check(scenario)
+
+
+@settings(deadline=None, max_examples=200)
+@given(scenarios(engines().map(lambda engine: engine | {"prefix_caching": False}), ("gpt-oss-20b",)))
+def test_fast_path_with_windows_equals_its_plain_path(scenario: dict[str, Any]) -> None:
+    """Two block tables, one of them of a window of 128 tokens."""
     check(scenario)
 
 

@@ -15,17 +15,19 @@ from sim.engine.settings import EngineSettings
 
 
 class Held:
-    """Blocks that a request holds in one group: the ones from index ``first`` on; those before are freed or unused."""
+    """Blocks that a request holds in one group: index ``first`` up to ``end``; those before are freed or unused."""
 
-    __slots__ = ("blocks", "first")
+    __slots__ = ("blocks", "end", "first")
 
     def __init__(self, first: int, blocks: list[Block]) -> None:
         self.first = first
+        self.end = first + len(blocks)
         self.blocks = blocks
 
-    @property
-    def end(self) -> int:
-        return self.first + len(self.blocks)
+    def add(self, blocks: list[Block]) -> None:
+        """Further blocks."""
+        self.blocks += blocks
+        self.end += len(blocks)
 
 
 class Group:
@@ -157,7 +159,7 @@ class WindowCache:
             self.pool.hold(blocks)
         request.held = [Held(length - len(blocks), blocks) for blocks in hit.groups]
         for held in request.held:
-            held.blocks += self.pool.take(self._blocks(reach) - held.end)
+            held.add(self.pool.take(self._blocks(reach) - held.end))
         request.registered_blocks = length
         self.register(request, min(end, request.known_tokens))
         return True
@@ -176,7 +178,7 @@ class WindowCache:
         if sum(fresh) > self.pool.free:
             return False
         for held, count in zip(request.held, fresh, strict=True):
-            held.blocks += self.pool.take(count)
+            held.add(self.pool.take(count))
         self.register(request, min(end, request.known_tokens))
         return True
 
