@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from sim.engine.queues import WaitingQueue
 from sim.engine.request import Request
 from sim.engine.steady import SteadyBatch
 from sim.work import StepWork
@@ -141,8 +140,6 @@ class Foresight(Engine, Protocol):
     """An engine that knows when its next steps only go on decoding, and takes them without naming each request."""
 
     steady: SteadyBatch
-    running: list[Request]
-    waiting: WaitingQueue
     blocks_due: list[int]
     """KV blocks that a step takes, by its number modulo the tokens of a block."""
 

@@ -27,7 +27,7 @@ class Scheduler(NamedTuple):
 SCHEDULERS = {
     "vllm-v1": Scheduler("vllm_v1", "VllmV1"),
     "vllm-v0": Scheduler("vllm_v0", "VllmV0", "VllmV0Settings"),
-    "sglang": Scheduler("sglang", "Sglang", "SglangSettings"),
+    "sglang": Scheduler("sglang", "Sglang", "SglangSettings", fast="FastSglang"),
     "trtllm": Scheduler("trtllm", "TrtLlm", "TrtLlmSettings", fast="fast_trtllm"),
     "orca": Scheduler("orca", "Orca"),
     "static": Scheduler("static_batch", "StaticBatch"),

@@ -50,7 +50,7 @@ class FastReplica(Replica):
             self._apply(engine.steady_plan(), step)
             return
         prompts, ended = outcome
-        recorder.went_on(step, prompts, ended, (len(engine.running), len(engine.waiting), engine.kv_blocks_used))
+        recorder.went_on(step, prompts, ended, (engine.running_count, engine.waiting_count, engine.kv_blocks_used))
         for request in ended:
             self._on_finish(request)
 
@@ -90,7 +90,7 @@ class FastReplica(Replica):
             stop_s = inbox[0][0] if inbox and inbox[0][0] < to_s else to_s
             host_s, compute_0_s, compute_1_s, memory_0_s, memory_1_s, communication_s, launch_s, windows = time
             ends, context_tokens, used = steady.next_end(), steady.context_tokens(number), engine.kv_blocks_used
-            running, waiting, streaming = len(engine.running), len(engine.waiting), len(streams)
+            running, waiting, streaming = engine.running_count, engine.waiting_count, len(streams)
             last_end_s, pure_s, free_s = recorder.last_end_s, recorder.pure_s, self._device_free_s
             most = min(last, ends + depth - 1) - number + 1
             far_off = most >= WORTH_IT and now_s + WORTH_IT * (memory_0_s + launch_s) < stop_s
@@ -152,7 +152,7 @@ class FastReplica(Replica):
         steps, block_tokens = len(far.ends_s), engine.steady.block_tokens
         numbers = engine.steady.scheduled + 1 + np.arange(steps)
         used_after = used + np.cumsum(np.array(engine.blocks_due)[numbers % block_tokens])
-        running, waiting = len(engine.running), len(engine.waiting)
+        running, waiting = engine.running_count, engine.waiting_count
         for before in in_flight:
             recorder.went_on(before, [], [], (running, waiting, int(used_after[0])))
         done = steps - depth

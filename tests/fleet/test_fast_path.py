@@ -85,6 +85,34 @@ def trtllm_engines(draw: st.DrawFn) -> dict[str, Any]:
     return chosen
 
 
+@st.composite
+def sglang_engines(draw: st.DrawFn) -> dict[str, Any]:
+    """As ``engines``: pools that run out, so that requests are retracted, and every policy and budget."""
+    page = draw(st.sampled_from([1, 1, 4]))
+    chosen: dict[str, Any] = {
+        "name": "sglang",
+        "block_tokens": page,
+        "max_model_len": 400,
+        "max_sequences": draw(st.sampled_from([1, 2, 5, 16, 64])),
+        "kv_blocks": (420 + draw(st.sampled_from([0, 20, 240, 16000]))) // page,
+        "prefix_caching": draw(st.booleans()),
+        "async_scheduling": draw(st.booleans()),
+        "chunked_prefill": draw(st.sampled_from([True, True, False])),
+        "policy": draw(st.sampled_from(["fcfs", "fcfs", "lpm", "lof", "random", "priority"])),
+        "ignore_eos": draw(st.booleans()),
+        "scheduler_recv_interval": draw(st.sampled_from([1, 1, 2, 9])),
+        "schedule_conservativeness": draw(st.sampled_from([0.1, 0.5, 1.0])),
+    }
+    if chosen["chunked_prefill"]:
+        chosen["max_batched_tokens"] = draw(st.sampled_from([16, 64, 512]))
+        chosen["mixed_chunk"] = draw(st.booleans())
+    if chosen["policy"] == "lpm":
+        chosen["prefix_caching"] = True
+    if chosen["policy"] == "priority":
+        chosen["priority_preemption"] = draw(st.booleans())
+    return chosen
+
+
 delays = st.sampled_from([
     0, "20 ms", {"distribution": "exponential", "mean": 0.3}, {"distribution": "uniform", "low": 0, "high": 2},
 ])  # fmt: skip
@@ -112,7 +140,7 @@ def scenarios(
     draw: st.DrawFn, kind: st.SearchStrategy[dict[str, Any]], models: tuple[str, ...] = MODELS
 ) -> dict[str, Any]:
     engine, model = draw(kind), draw(st.sampled_from(models))
-    if model == "gpt-oss-20b" and "name" not in engine:  # two block tables
+    if model in {"gpt-oss-20b", "mimo-v2-flash"} and "name" not in engine:  # two block tables
         engine["kv_blocks"] *= 2
     rate = draw(st.sampled_from([0.5, 8.0, 60.0, 400.0]))
     arrivals = draw(
@@ -181,6 +209,12 @@ def test_fast_path_equals_plain_path(scenario: dict[str, Any]) -> None:
 @settings(deadline=None, max_examples=300)
 @given(scenarios(trtllm_engines()))
 def test_fast_path_of_trtllm_equals_its_plain_path(scenario: dict[str, Any]) -> None:
+    check(scenario)
+
+
+@settings(deadline=None, max_examples=300)
+@given(scenarios(sglang_engines()))
+def test_fast_path_of_sglang_equals_its_plain_path(scenario: dict[str, Any]) -> None:
     check(scenario)
 
 

@@ -21,9 +21,12 @@ class NewTokenRatio:
         self.least = LEAST_OF_INITIAL * self.initial
         self.current = self.initial
 
-    def decay(self) -> None:
-        """A decode step fits."""
-        self.current = max(self.current - (self.initial - self.least) / DECAY_STEPS, self.least)
+    def decay(self, steps: int = 1) -> None:
+        """Decode steps fit."""
+        for _ in range(steps):
+            self.current = max(self.current - (self.initial - self.least) / DECAY_STEPS, self.least)
+            if self.current == self.least:
+                return
 
     def reset(self) -> None:
         """The engine is idle."""

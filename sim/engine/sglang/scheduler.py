@@ -25,7 +25,7 @@ from sim.engine.sglang.step import BatchStep
 from sim.engine.sglang.waiting import Waiting, max_new_tokens
 
 
-class _Launched(NamedTuple):
+class Launched(NamedTuple):
     """A step that is not completed, and the requests whose prefill it ends."""
 
     plan: Plan
@@ -50,7 +50,7 @@ class Sglang(BaseEngine):
         self._mixes = settings.mixed_chunk and settings.chunked_prefill
         self._last_prefill: list[Request] = []
         """The last step's batch, if it was a prefill batch."""
-        self._launched: deque[_Launched] = deque()
+        self._launched: deque[Launched] = deque()
         self._steps_since_receive = 0
 
     @property
@@ -124,7 +124,7 @@ class Sglang(BaseEngine):
         plan = step.commit(self.chunked, self._windows)
         if not plan.empty:
             prefilled = {request for request, _ in step.prefills if request is not self.chunked}
-            self._launched.append(_Launched(plan, prefilled))
+            self._launched.append(Launched(plan, prefilled))
         return plan
 
     def complete(self, plan: Plan) -> Outcome:

@@ -26,6 +26,12 @@ class PromisedBatch(SteadyBatch):
     promised = 0
     """Blocks that the members have yet to take."""
 
+    def join(self, request: Request) -> None:
+        """As in ``SteadyBatch``; whose context ends here is ranked among those of the same step."""
+        super().join(request)
+        if request.computed_tokens == request.register_at:
+            request.rank = request.serial
+
     def _add(self, request: Request) -> None:
         super()._add(request)
         self.promised += self._blocks_to_come(request)
@@ -115,5 +121,10 @@ class FastTrtLlm(SteadyEngine, TrtLlm):
         return [*named, *members]
 
     def _in_order(self, ended: list[Request]) -> list[Request]:
-        """Contexts first, that is answers of one token; all by order of arrival."""
-        return sorted(ended, key=lambda request: (request.final_tokens - request.prompt_tokens > 1, request.order))
+        return sorted(ended, key=_contexts_first)
+
+
+def _contexts_first(request: Request) -> tuple[bool, int]:
+    """Answers of one token end with their context, and contexts stand as they were chosen; others by arrival."""
+    generating = request.final_tokens - request.prompt_tokens > 1
+    return generating, request.order if generating else request.rank
