@@ -12,8 +12,10 @@ from sim.engine.steady import SteadyBatch
 from sim.work import StepWork
 
 RUNNING = Status.RUNNING
-WORTH_IT = 4
+WORTH_IT = 6
 """Steps of a run from which it pays to sum its requests up, and to write the sums back."""
+WAITS = 2
+"""Plain steps of the same requests before a run begins: where something happens all the time few runs are worth it."""
 
 
 class RunEngine(BaseEngine):
@@ -34,6 +36,8 @@ class RunEngine(BaseEngine):
         """The requests of the run, in the engine's order; none: there is no run."""
         self._latest: Plan | None = None
         """The last plan, if it was not empty."""
+        self._repeated = 0
+        """How often it did the same as the one before."""
         self._named_late: deque[Plan] = deque()
         """Plans of a run's steps that were in flight when it was over."""
 
@@ -76,7 +80,9 @@ class RunEngine(BaseEngine):
     def schedule(self) -> Plan:
         """Decide the next step."""
         self.settle()
-        plan = self._schedule_plainly()
+        plan, latest = self._schedule_plainly(), self._latest
+        repeats = latest is not None and not plan.work.chunks and plan.sampled == latest.sampled
+        self._repeated = self._repeated + 1 if repeats else 0
         self._latest = None if plan.empty else plan
         return plan
 
@@ -121,10 +127,11 @@ class RunEngine(BaseEngine):
         return min(steady.last_unchanged(), steady.scheduled + self._steps_ahead(steady.count))
 
     def _begin_run(self) -> bool:
-        latest, batch, in_flight = self._latest, self._decoding(), self._plans_in_flight()
-        if latest is None or latest.work.chunks or in_flight != self.steps_in_flight - 1 or not batch:
+        latest, in_flight = self._latest, self._plans_in_flight()
+        if latest is None or self._repeated < WAITS or self._named_late or in_flight != self.steps_in_flight - 1:
             return False
-        if self._steps_ahead(len(batch)) < WORTH_IT or latest.sampled != batch:
+        batch = self._decoding()
+        if not batch or self._steps_ahead(len(batch)) < WORTH_IT or latest.sampled != batch:
             return False
         left = min([min(one.most_computed_tokens, one.final_tokens) - one.computed_tokens for one in batch])
         if left < WORTH_IT or any(request.status is not RUNNING for request in batch):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from sim.engine.protocol import Engine, Outcome, Plan, Verified
+from sim.engine.protocol import Engine, Foresight, Outcome, Plan, Verified
 from sim.engine.request import Request
 from sim.fleet.rank_choice import RankChoice
 from sim.fleet.replica import NO_TIME, InFlight, Replica
@@ -111,6 +111,12 @@ class RankGroup:
             verified=Verified(*map(sum, zip(*(outcome.verified for outcome in outcomes), strict=True))),
         )
 
+    def settle(self) -> None:
+        """Bring every request's own counts up to date."""
+        for rank in self.ranks:
+            if isinstance(rank, Foresight):
+                rank.settle()
+
     def stepped(self, now_s: float) -> None:
         """A step ended: front ends may hear of it."""
         self._choice.stepped(now_s)
@@ -133,6 +139,11 @@ class RanksInReplica(Replica):
     """A replica whose engine is a ``RankGroup``: it says when requests arrive and steps end."""
 
     engine: RankGroup
+
+    def close(self) -> None:
+        """The run is over."""
+        self.engine.settle()
+        super().close()
 
     def _take_in(self, now_s: float) -> None:
         inbox, received_s = self._inbox, self._requests.received_s

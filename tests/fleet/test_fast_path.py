@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import sim
 from sim.engine.protocol import Foresight
+from sim.fleet.assembly import assemble
 from sim.fleet.simulation import simulate
 from sim.results.result import Result
 from sim.scenario import load_scenario
@@ -225,6 +226,27 @@ def test_fast_path_with_windows_equals_its_plain_path(scenario: dict[str, Any]) 
     check(scenario)
 
 
+@pytest.mark.parametrize("drain", [True, False])
+@pytest.mark.parametrize("engine", ["vllm", "trtllm", "sglang"])
+def test_ranks_with_short_cuts_equal_plain_ones(engine: str, drain: bool) -> None:
+    """What has not ended when the load does keeps the tokens it has."""
+    check(
+        {
+            "model": "deepseek-v3",
+            "hardware": "h200-sxm",
+            "engine": {"name": engine, "max_model_len": 4000},
+            "deployment": {"data_parallel": 8, "expert_parallel": 8},
+            "traffic": {
+                "arrivals": {"process": "poisson", "rate": 30},
+                "duration": 3,
+                "prompt_tokens": {"distribution": "uniform", "low": 10, "high": 300},
+                "output_tokens": {"distribution": "uniform", "low": 10, "high": 300},
+            },
+            "measure": {"drain": drain},
+        }
+    )
+
+
 def check(scenario: dict[str, Any]) -> None:
     """Both paths, table for table."""
     (requests, steps, summary), (plain_requests, plain_steps, plain_summary) = (
@@ -236,7 +258,17 @@ def check(scenario: dict[str, Any]) -> None:
     assert steps["output_tokens"].sum() == requests["output_tokens"].sum()
 
 
-def test_the_fast_path_is_taken() -> None:
-    setup = sim.run("chat", overrides={"traffic.requests": 50}).run.setup
+@pytest.mark.parametrize(
+    ("model", "engine"),
+    [
+        ("llama-3.1-8b", {}),
+        ("llama-3.1-8b", {"name": "trtllm"}),
+        ("llama-3.1-8b", {"name": "sglang"}),
+        ("gpt-oss-20b", {"prefix_caching": False}),
+    ],
+)
+def test_the_fast_path_is_taken(model: str, engine: dict[str, Any]) -> None:
+    traffic = {"arrivals": {"process": "burst"}, "requests": 1, "prompt_tokens": 9, "output_tokens": 9}
+    setup = assemble(load_scenario({"model": model, "hardware": "h200-sxm", "engine": engine, "traffic": traffic}))
     assert isinstance(setup.engine(), Foresight)
     assert not isinstance(setup.engine(plain=True), Foresight)

@@ -22,7 +22,8 @@ class FastSglang(RunEngine, Sglang):
 
     def abort(self, request: Request) -> None:
         """A client gave up."""
-        self.settle()
+        if request.serial:
+            self.settle()
         super().abort(request)
 
     def complete(self, plan: Plan) -> Outcome:

@@ -22,7 +22,7 @@ from sim.engine.sglang.admission import Admission, Verdict
 from sim.engine.sglang.running import Running
 from sim.engine.sglang.settings import SglangSettings
 from sim.engine.sglang.step import BatchStep
-from sim.engine.sglang.waiting import Waiting, max_new_tokens
+from sim.engine.sglang.waiting import Waiting
 
 
 class Launched(NamedTuple):
@@ -230,7 +230,7 @@ class Sglang(BaseEngine):
         return {
             request
             for request in self._launched[-1].plan.sampled
-            if request.status is RUNNING and request.emitted_tokens + 1 >= max_new_tokens(request)
+            if request.known_tokens >= request.most_computed_tokens and request.status is RUNNING
         }
 
 

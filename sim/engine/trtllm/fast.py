@@ -89,12 +89,8 @@ class FastTrtLlm(SteadyEngine, TrtLlm):
     def complete(self, plan: Plan) -> Outcome:
         """Apply a step's result. The blocks of a context that was completed can be reused from now on."""
         if self._caching:
-            steady = self.steady
             for request in self._in_flight.get(plan.number, plan).sampled:
-                known = request.known_tokens
-                if request.serial:
-                    known = steady.known_tokens(request, plan.number - 1)
-                if request.status is RUNNING and known == request.register_at:
+                if request.status is RUNNING and request.known_tokens == request.register_at:
                     self.cache.store(request)
         return super().complete(plan)
 
