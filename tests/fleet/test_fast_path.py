@@ -141,7 +141,7 @@ def scenarios(
     draw: st.DrawFn, kind: st.SearchStrategy[dict[str, Any]], models: tuple[str, ...] = MODELS
 ) -> dict[str, Any]:
     engine, model = draw(kind), draw(st.sampled_from(models))
-    if model in {"gpt-oss-20b", "mimo-v2-flash"} and "name" not in engine:  # two block tables
+    if model in {"gpt-oss-20b", "mimo-v2-flash"}:  # two block tables, or kinds of layers
         engine["kv_blocks"] *= 2
     rate = draw(st.sampled_from([0.5, 8.0, 60.0, 400.0]))
     arrivals = draw(
