@@ -68,6 +68,9 @@ def run(
             "--export", metavar="TOOL", help="With --out: as vllm-bench, guidellm or aiperf writes; repeatable."
         ),
     ] = None,
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Skip and count the lines of a trace that cannot be read.")
+    ] = False,
 ) -> None:
     """Simulate a scenario and print what its users would see."""
     from sim.api import load
@@ -79,6 +82,10 @@ def run(
         raise RidgelineError(f"{flag} writes a file\n  cure: add --out DIR")
     exports = _exports(export)
     loaded = load(scenario, overrides=_overrides(set_), seed=seed)
+    if lenient:
+        from sim.scenario.load import with_lenient_traces
+
+        loaded = with_lenient_traces(loaded)
     with prepared(out) if out else nullcontext(), _run_progress(loaded.spec.traffic.requests) as progress:
         result = simulate(loaded, progress=progress, streams=bool(exports))
         # Written before anything is printed: a closed pipe must not cost the results.

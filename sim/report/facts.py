@@ -84,12 +84,18 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
         ("requests", _requests(summary.get("requests") or {})),
         *([("sessions", _sessions(summary["sessions"]))] if summary.get("sessions") else []),
         *[("rejected", f"{count(times)}: {reason}") for reason, times in (summary.get("rejections") or {}).items()],
+        *([("trace", _left_out(summary["trace"]))] if summary.get("trace") else []),
+        *[("bad line", text) for text in (summary.get("trace") or {}).get("first_bad", ())],
         ("load", _load(summary)),
         ("throughput", _throughput(summary.get("throughput") or {})),
         ("SLO", slo_line(summary)),
         ("KV cache", _kv(summary)),
         *([("speculation", _speculation(summary["speculative"]))] if summary.get("speculative") else []),
     ]
+
+
+def _left_out(trace: Mapping[str, Any]) -> str:
+    return "left out " + ", ".join(f"{count(lines)} x {reason}" for reason, lines in trace["skipped"].items())
 
 
 def _speculation(figures: Mapping[str, Any]) -> str:

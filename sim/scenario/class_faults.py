@@ -54,5 +54,6 @@ def _own_arrivals(path: str, arrivals: specs.Arrivals) -> Iterator[Fault]:
     if not isinstance(arrivals, specs.Poisson | specs.Gamma | specs.Constant | specs.Trace | specs.Varying):
         problem = f"{arrivals.process} has no times that could be merged with those of others"
         yield path, problem, "use poisson, gamma, constant, a varying rate or a trace"
-    if getattr(arrivals, "max_concurrency", None) is not None:
-        yield f"{path}.max_concurrency", "clients are common to all classes", "leave it out"
+    for key in ("max_concurrency", "concurrency"):
+        if getattr(arrivals, key, None) is not None:
+            yield f"{path}.{key}", "clients are common to all classes", "leave it out"

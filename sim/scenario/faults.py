@@ -10,10 +10,10 @@ from sim.scenario import specs
 from sim.scenario.class_faults import class_faults, class_traffic
 from sim.scenario.lognormal import lognormal_sigma
 from sim.scenario.protocol_faults import protocol_faults
+from sim.scenario.trace_faults import trace_faults
 from sim.scenario.varying_faults import LEAST_RATE_PER_S, varying_faults
 
 SMALLEST_CV, LARGEST_CV = 1e-4, 1e3
-LEAST_SCALE = 1e-6
 MOST_PROMPTS = 10_000_000
 """Different whole prompts that may repeat."""
 
@@ -48,11 +48,7 @@ def _arrivals(spec: specs.TrafficSpec) -> Iterator[Fault]:
         yield from _gamma(arrivals)
     if isinstance(arrivals, specs.Closed) and "of" in arrivals.model_fields_set and spec.sessions is None:
         yield "arrivals.of", "has no effect: every request is a session of its own", "leave it out, or add sessions"
-    if isinstance(arrivals, specs.Trace) and not LEAST_SCALE <= arrivals.time_scale <= 1 / LEAST_SCALE:
-        cure = f"give a factor from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}"
-        yield "arrivals.time_scale", f"time_scale={arrivals.time_scale:g} is out of range", cure
-    if isinstance(arrivals, specs.Closed) and "of" in arrivals.model_fields_set and spec.sessions is None:
-        yield "arrivals.of", "has no effect: every request is a session of its own", "leave it out, or add sessions"
+    yield from trace_faults(arrivals)
     for name in ("rate", "ramp_up_start_rate", "ramp_up_end_rate"):
         rate = getattr(arrivals, name, None)
         if rate is not None and rate < LEAST_RATE_PER_S:

@@ -104,7 +104,6 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
 """Keys the design names that cannot be had yet: the problem, and what to do instead."""
 
 _FORMATS = (
-    "burstgpt",
     "mooncake-delta",
     "agentic-mooncake",
     "weka",

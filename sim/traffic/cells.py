@@ -65,6 +65,13 @@ def read_clock_ms(cell: object) -> int:
     return round(value * 1000) * 1000
 
 
+def read_name(cell: object) -> str:
+    """A name: whatever is not empty."""
+    if cell is None or cell == "" or isinstance(cell, (list, dict)):
+        raise ValueError("the cell is empty" if cell is None or cell == "" else f"{_shown(cell)} is no name")
+    return str(cell)
+
+
 def read_hash_ids(cell: object) -> array[int]:
     """Ids of a prompt's blocks, in order: whole numbers of 63 bits at most, packed."""
     if cell is None:

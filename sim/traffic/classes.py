@@ -15,8 +15,10 @@ import numpy as np
 from sim.scenario import specs
 from sim.scenario.class_faults import class_traffic
 from sim.scenario.faults import check
+from sim.scenario.trace_faults import check_alone
 from sim.traffic.arrivals import Block
 from sim.traffic.load import BLOCK_REQUESTS, Arrival, Traffic
+from sim.traffic.skips import Skips
 from sim.traffic.streams import generator
 
 
@@ -35,9 +37,15 @@ class ClassTraffic(Traffic):
             Traffic(class_traffic(spec, name), base_dir, class_seed(seed, name), block_requests)
             for name in self._classes
         ]
+        check_alone([name for name, each in zip(self._classes, self._each, strict=True) if each.in_sessions])
         self._own = isinstance(spec.arrivals, specs.ByClass)
         first = class_traffic(spec, next(iter(self._classes)))
         super().__init__(first, base_dir, seed, block_requests)
+
+    @property
+    def skips(self) -> tuple[Skips, ...]:
+        """What the latest reading of each trace left out."""
+        return tuple(skips for each in self._each for skips in each.skips)
 
     def __iter__(self) -> Iterator[Arrival]:
         """Take from the classes until the load ends."""

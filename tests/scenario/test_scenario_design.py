@@ -71,7 +71,7 @@ REFUSED = [
     *[
         ("traffic.arrivals", {"process": "trace", "path": "w.yaml", "format": name})
         for name in (
-            "burstgpt", "mooncake-delta", "agentic-mooncake", "weka", "ragpulse", "servegen", "sharegpt",
+            "mooncake-delta", "agentic-mooncake", "weka", "ragpulse", "servegen", "sharegpt",
             "llmservingsim",
         )
     ],
