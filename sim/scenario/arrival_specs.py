@@ -59,7 +59,21 @@ class Closed(Spec):
     so that while users think others begin."""
 
 
-TraceFormat = Literal["auto", "azure", "burstgpt", "mooncake", "table"]
+TraceFormat = Literal[
+    "auto",
+    "azure",
+    "burstgpt",
+    "mooncake",
+    "mooncake-delta",
+    "agentic-mooncake",
+    "llmservingsim",
+    "weka",
+    "ragpulse",
+    "tracelab",
+    "applied-compute",
+    "dynamo",
+    "table",
+]
 
 
 class Trace(Spec):

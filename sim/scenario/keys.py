@@ -103,15 +103,7 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
 }
 """Keys the design names that cannot be had yet: the problem, and what to do instead."""
 
-_FORMATS = (
-    "mooncake-delta",
-    "agentic-mooncake",
-    "weka",
-    "ragpulse",
-    "servegen",
-    "sharegpt",
-    "llmservingsim",
-)
+_FORMATS = ("servegen", "sharegpt")
 REFUSED_VALUES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "traffic.arrivals.format": (
         _FORMATS,

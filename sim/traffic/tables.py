@@ -153,7 +153,19 @@ class JsonlTable(_Text):
             first = next(self._objects(file), None)
         if first is None:
             self.reject(None, "the file is empty", "give a file with a JSON object per line and request")
-        self.columns = tuple(first[1])
+        self.first = first[1]
+        """The first object."""
+        self.columns = tuple(self.first)
+
+    @staticmethod
+    def begins(path: Path) -> bool:
+        """Whether the file's first line is a whole JSON object."""
+        with path.open("rb") as file:
+            line = file.readline(LONGEST_OBJECT_BYTES)
+        try:
+            return isinstance(json.loads(line), dict)
+        except (ValueError, RecursionError):
+            return False
 
     def rows(self, columns: Sequence[str]) -> Iterator[Row]:
         """The values of these keys, line by line, from the file's start; None where a line lacks one."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sim.scenario import specs
 from sim.traffic.arrivals import Block, Integers
 from sim.traffic.formats import FORMATS
+from sim.traffic.formats.archive import is_archive, is_pool
 from sim.traffic.formats.base import Opening, Request, Rows, Sessions
 from sim.traffic.sessions import Session
 from sim.traffic.skips import Skips
-from sim.traffic.tables import Table, find_file, table_of
+from sim.traffic.tables import JsonlTable, Table, find_file, table_of
 from sim.traffic.transforms import changed, rescaled
 
 KEY_PATH = "traffic.arrivals.path"
@@ -104,7 +106,7 @@ def open_trace(spec: specs.Trace, base_dir: Path, wanted: frozenset[str], seed: 
     path = find_file(base_dir, spec.path, KEY_PATH, folders=True)
     skips = Skips(lenient=spec.lenient)
     table = _table(path, skips)
-    name = _detected(table) if spec.format == "auto" else spec.format
+    name = _detected(path, table) if spec.format == "auto" else spec.format
     opened = FORMATS[name].open(Opening(path, spec, wanted, seed, skips, table))
     if isinstance(opened, Rows):
         return Trace(opened, spec, seed)
@@ -112,9 +114,16 @@ def open_trace(spec: specs.Trace, base_dir: Path, wanted: frozenset[str], seed: 
 
 
 def _table(path: Path, skips: Skips) -> Table | None:
+    """None: the file is no table, but an archive, a folder or one JSON document."""
+    if path.is_dir() or is_archive(path):
+        return None
+    if path.suffix.lower() == ".json" and not JsonlTable.begins(path):
+        return None
     return table_of(path, skips)
 
 
-def _detected(table: Table | None) -> str:
-    columns = frozenset(table.columns if table else ())
+def _detected(path: Path, table: Table | None) -> str:
+    if table is None:
+        return "servegen" if is_archive(path) or is_pool(path) else "weka"
+    columns: Mapping[str, Any] = table.first if isinstance(table, JsonlTable) else dict.fromkeys(table.columns)
     return next(name for name, each in FORMATS.items() if each.recognises(columns))

@@ -70,10 +70,7 @@ REFUSED = [
     ("deployment.decode", {"replicas": 1}),
     *[
         ("traffic.arrivals", {"process": "trace", "path": "w.yaml", "format": name})
-        for name in (
-            "mooncake-delta", "agentic-mooncake", "weka", "ragpulse", "servegen", "sharegpt",
-            "llmservingsim",
-        )
+        for name in ("servegen", "sharegpt")
     ],
     ("engine.lora", {}),
     ("engine.enable_lora", True),

@@ -2,8 +2,35 @@
 
 from __future__ import annotations
 
-from sim.traffic.formats import azure, burstgpt, mooncake, table
+from sim.traffic.formats import (
+    agentic_mooncake,
+    applied_compute,
+    azure,
+    burstgpt,
+    dynamo,
+    llmservingsim,
+    mooncake,
+    mooncake_delta,
+    ragpulse,
+    table,
+    tracelab,
+    weka,
+)
 from sim.traffic.formats.base import Format
 
-FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in (azure, burstgpt, mooncake, table)}
-"""By name. The first that recognises a table's columns reads it; a table of ours is what is left."""
+_MODULES = (
+    azure,
+    burstgpt,
+    agentic_mooncake,
+    dynamo,
+    ragpulse,
+    mooncake,
+    mooncake_delta,
+    llmservingsim,
+    weka,
+    tracelab,
+    applied_compute,
+    table,
+)
+FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
+"""By name. The first that recognises a file's columns reads it; what none knows is a table."""

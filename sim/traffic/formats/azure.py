@@ -22,4 +22,4 @@ def _open(opening: Opening) -> RowTrace:
     return RowTrace(table, time, {name: columns[name] for name in columns if name in opening.wanted}, read_clock_ns)
 
 
-FORMAT = Format("azure", lambda columns: set(COLUMNS) <= columns, _open)
+FORMAT = Format("azure", lambda columns: set(COLUMNS) <= columns.keys(), _open)

@@ -164,8 +164,8 @@ class Format(NamedTuple):
     """A format by name."""
 
     name: str
-    recognises: Callable[[frozenset[str]], bool]
-    """Whether a table with these columns is of it."""
+    recognises: Callable[[Mapping[str, Any]], bool]
+    """Whether a file is of it, by its columns, with the values of the first line where that is a JSON object."""
     open: Callable[[Opening], Rows | Sessions]
     """Raises TraceError where the file's beginning shows that it is not of this format."""
 

@@ -32,4 +32,4 @@ def _open(opening: Opening) -> RowTrace:
     return RowTrace(table, TIME, named, read_clock_ns, checks={OUTPUT: _read_answer})
 
 
-FORMAT = Format("burstgpt", lambda columns: {TIME, PROMPT, OUTPUT} <= columns, _open)
+FORMAT = Format("burstgpt", lambda columns: {TIME, PROMPT, OUTPUT} <= columns.keys(), _open)
