@@ -72,6 +72,7 @@ TraceFormat = Literal[
     "tracelab",
     "applied-compute",
     "dynamo",
+    "servegen",
     "table",
 ]
 

@@ -71,6 +71,8 @@ def _arrivals(spec: specs.TrafficSpec) -> Iterator[Fault]:
 
 def _of_classes(spec: specs.TrafficSpec) -> Iterator[Fault]:
     """What is wrong with a class as a traffic of its own, where the class says it or ought to."""
+    if spec.lengths is not None:
+        yield "lengths", "classes have lengths of their own", "use prompt_tokens and output_tokens"
     for name, own in (spec.classes or {}).items():
         alone = class_traffic(spec, name)
         for path, problem, cure in (*_arrivals(alone), *varying_faults(alone.arrivals), *_lengths(alone)):
@@ -95,9 +97,11 @@ def _gamma(arrivals: specs.Gamma) -> Iterator[Fault]:
 def _lengths(spec: specs.TrafficSpec) -> Iterator[Fault]:
     for name, lengths in (("prompt_tokens", spec.prompt_tokens), ("output_tokens", spec.output_tokens)):
         if lengths is None:
-            if not isinstance(spec.arrivals, specs.Trace):
+            if not isinstance(spec.arrivals, specs.Trace) and spec.lengths is None:
                 yield name, "missing", f"add {name}: 512, or a distribution"
             continue
+        if spec.lengths is not None:
+            yield "lengths", f"replaces {name}, which is given too", "leave out one of them"
         yield from _length(name, lengths)
 
 
@@ -124,6 +128,8 @@ def _sessions(spec: specs.TrafficSpec) -> Iterator[Fault]:
     sessions = spec.sessions
     if sessions is None:
         return
+    if spec.lengths is not None:
+        yield "lengths", "the lengths of sessions' turns are drawn one by one", "use prompt_tokens and output_tokens"
     if isinstance(spec.arrivals, specs.Trace):
         yield "sessions", "a trace has its own requests", "leave it out, or use another process of arrivals"
     elif isinstance(spec.arrivals, specs.Protocol):

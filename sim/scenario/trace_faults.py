@@ -9,7 +9,7 @@ from sim.scenario import specs
 
 Fault = tuple[str, str, str]
 LEAST_SCALE = 1e-6
-WHOLE = ("prompt_tokens", "output_tokens", "shared_prefix", "priorities")
+WHOLE = ("prompt_tokens", "output_tokens", "lengths", "shared_prefix", "priorities")
 """Keys of the traffic that do not apply to recorded sessions."""
 
 

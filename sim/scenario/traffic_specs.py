@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from sim.scenario.arrival_specs import Arrivals, ByClass
-from sim.scenario.length_specs import Lengths
+from sim.scenario.length_specs import JointLengths, Lengths
 from sim.scenario.quantities import REAL, WHOLE, PositiveSeconds
 from sim.scenario.session_specs import Cancellation, Client, SessionsSpec
 from sim.scenario.slo_spec import SloSpec
@@ -86,6 +86,8 @@ class TrafficSpec(Spec):
     """Lengths of prompts. In a trace they replace the trace's own."""
     output_tokens: Lengths | None = None
     """Lengths of outputs. In a trace they replace the trace's own."""
+    lengths: JointLengths | None = None
+    """Both lengths at once, such as ``{path: sharegpt.csv}``, in place of the two above."""
     max_output_tokens: Tokens | None = None
     """The cap an engine knows of; longer outputs are cut there. Blank: the actual length."""
     shared_prefix: SharedPrefix | None = None

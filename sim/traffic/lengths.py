@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from sim.scenario import specs
 from sim.scenario.lognormal import lognormal_sigma
 from sim.scenario.specs import MOST_TOKENS
-from sim.traffic.tables import read_counts
+from sim.traffic.formats.table import column_of
+from sim.traffic.tables import open_table, read_counts
 
 Integers = NDArray[np.int64]
 Draw = Callable[[np.random.Generator, int], Integers]
@@ -39,6 +40,27 @@ def build_lengths(spec: specs.Lengths, base_dir: Path, key_path: str) -> Draw:
             values = read_counts(base_dir, spec.path, spec.column, key_path)
             return lambda generator, count: values[generator.integers(len(values), size=count)]
     raise AssertionError(f"unknown distribution {spec}")
+
+
+def build_pairs(spec: specs.JointLengths, base_dir: Path) -> dict[str, Draw]:
+    """Both lengths of the file's rows: equal generators draw the same rows. Raises ScenarioError where there is no
+    file, TraceError where it cannot be read.
+    """
+    table = open_table(base_dir, spec.path, "traffic.lengths.path")
+    given = {"prompt_tokens": spec.prompt_column, "output_tokens": spec.output_column}
+    draws: dict[str, Draw] = {}
+    for name, said in given.items():
+        column = said or column_of(table, name)
+        if column is None:
+            key = f"traffic.lengths.{name.removesuffix('_tokens')}_column"
+            table.reject(None, f"no column of {name}", f"set {key} to one of: {', '.join(table.columns)}")
+        values = read_counts(base_dir, spec.path, column, "traffic.lengths")
+        draws[name] = _rows(values)
+    return draws
+
+
+def _rows(values: Integers) -> Draw:
+    return lambda generator, count: values[generator.integers(len(values), size=count)]
 
 
 def _normal(spec: specs.Normal) -> Draw:

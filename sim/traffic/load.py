@@ -22,7 +22,7 @@ from sim.scenario.trace_faults import check_whole
 from sim.traffic import protocols
 from sim.traffic.arrivals import Block, Integers, Source, build_process
 from sim.traffic.conversations import Conversations, session_lengths
-from sim.traffic.lengths import Draw, build_lengths
+from sim.traffic.lengths import Draw, build_lengths, build_pairs
 from sim.traffic.priorities import Priorities
 from sim.traffic.sessions import Session, planned_tokens
 from sim.traffic.shared_prompts import SharedPrompts
@@ -71,6 +71,8 @@ class Traffic:
             for name, lengths in (("prompt_tokens", spec.prompt_tokens), ("output_tokens", spec.output_tokens))
             if lengths is not None
         }
+        if spec.lengths is not None:
+            self._lengths |= build_pairs(spec.lengths, base_dir)
         self._trace = self._open_trace(base_dir)
         if isinstance(self._trace, TracedSessions):
             check_whole(spec)
@@ -226,7 +228,8 @@ class Draws:
         shared = spec.shared_prefix
         self._shared = None if shared is None else SharedPrompts(shared, lengths.get("prompt_tokens"), seed)
         self._priorities = Priorities(spec, seed) if spec.priorities else None
-        self._generators = {stream: generator(seed, stream) for stream in STREAMS}
+        joint = {} if spec.lengths is None else dict.fromkeys(("prompt_tokens", "output_tokens"), "lengths")
+        self._generators = {stream: generator(seed, joint.get(stream, stream)) for stream in STREAMS}
 
     def arrivals(self, block: Block, count: int, first: int) -> Iterator[Arrival]:
         """The first ``count`` of a block, numbered from ``first``."""

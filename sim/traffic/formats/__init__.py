@@ -12,6 +12,7 @@ from sim.traffic.formats import (
     mooncake,
     mooncake_delta,
     ragpulse,
+    servegen,
     table,
     tracelab,
     weka,
@@ -30,6 +31,7 @@ _MODULES = (
     weka,
     tracelab,
     applied_compute,
+    servegen,
     table,
 )
 FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _MODULES}

@@ -33,7 +33,7 @@ def _open(opening: Opening) -> RowTrace | Sessions:
             "this is a Mooncake trace, or nearly: a table's prompts share no blocks",
             "read it with format: mooncake, or leave hash_ids out if the shared blocks do not matter",
         )
-    found = {meaning: name for meaning in SYNONYMS if (name := _column(table, meaning)) is not None}
+    found = {meaning: name for meaning in SYNONYMS if (name := column_of(table, meaning)) is not None}
     session = found.pop("session", None)
     from_first = "arrival_s" not in found
     wanted = opening.wanted
@@ -53,7 +53,7 @@ def _open(opening: Opening) -> RowTrace | Sessions:
     return RecordedSessions(table, time_column, columns, session, clock)
 
 
-def _column(table: Table, meaning: str) -> str | None:
+def column_of(table: Table, meaning: str) -> str | None:
     """The file's own name of a column; capitals do not matter."""
     by_lower_case = {name.lower(): name for name in reversed(table.columns)}
     return next((by_lower_case[name] for name in SYNONYMS[meaning] if name in by_lower_case), None)
