@@ -58,7 +58,10 @@ class Empirical(Spec):
 
 
 class JointLengths(Spec):
-    """Prompt and output lengths of the same requests, drawn together, with replacement, from the rows of a file."""
+    """Prompt and output lengths of the same requests, drawn together, with replacement, from the rows of a file.
+
+    Rows with a length of 0 are left out and counted. ShareGPT's conversations as lengths are such a list.
+    """
 
     path: str
     """CSV, JSONL or Parquet, seen from the scenario's folder."""

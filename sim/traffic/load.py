@@ -71,8 +71,10 @@ class Traffic:
             for name, lengths in (("prompt_tokens", spec.prompt_tokens), ("output_tokens", spec.output_tokens))
             if lengths is not None
         }
+        self._skipped_pairs: Skips | None = None
         if spec.lengths is not None:
-            self._lengths |= build_pairs(spec.lengths, base_dir)
+            pairs, self._skipped_pairs = build_pairs(spec.lengths, base_dir)
+            self._lengths |= pairs
         self._trace = self._open_trace(base_dir)
         if isinstance(self._trace, TracedSessions):
             check_whole(spec)
@@ -104,8 +106,9 @@ class Traffic:
 
     @property
     def skips(self) -> tuple[Skips, ...]:
-        """What the latest reading of each trace left out."""
-        return () if self._trace is None else (self._trace.skips,)
+        """What the latest reading of each trace left out, and rows of lengths."""
+        each = (None if self._trace is None else self._trace.skips, self._skipped_pairs)
+        return tuple(skips for skips in each if skips is not None)
 
     @property
     def at_once(self) -> bool:

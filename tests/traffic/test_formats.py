@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import sim
 from sim.errors import ScenarioError, TraceError
 from sim.scenario.arrival_specs import Trace
 from sim.scenario.specs import TrafficSpec
@@ -289,6 +290,25 @@ def test_weka_as_a_folder_and_as_lines(load, tmp_path):
     of_lines = load("weka", lines([WEKA | {"id": "a"}, WEKA | {"id": "b"}]), file="t.jsonl")
     assert of_folder == of_lines
     assert [session.turns[0].pieces[0][0] for session in of_lines] == ["h:a/1", "h:b/1"]
+
+
+def test_a_folder_of_sessions_runs_from_end_to_end(tmp_path):
+    """Six sessions, two at a time: each of five requests, and the sub-agents' among them."""
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    for name in "abcdef":
+        (folder / f"{name}.json").write_text(json.dumps(WEKA | {"id": name}))
+    scenario = {
+        "model": "llama-3.1-8b",
+        "hardware": "h100-sxm",
+        "engine": {"name": "vllm", "version": "0.33"},
+        "traffic": {"arrivals": {"process": "trace", "path": str(folder), "concurrency": 2}},
+    }
+    summary = sim.run(scenario).summary
+    assert summary["sessions"]["completed"] == 6
+    assert summary["requests"]["completed"] == 30
+    assert summary["trace"]["skipped"] == {"request without input or output": 6}
+    assert summary["kv"]["prefix_hit_rate"] > 0
 
 
 def test_ragpulse_without_lengths_of_its_parts(load):

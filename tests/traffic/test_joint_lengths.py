@@ -5,6 +5,7 @@ import pytest
 from sim.errors import ScenarioError, TraceError
 from sim.scenario.specs import TrafficSpec
 from sim.traffic import open_traffic
+from sim.traffic.skips import skipped
 
 PAIRS = "input_length,output_length\n10,1\n20,2\n30,3\n"
 POISSON = {"process": "poisson", "rate": 5}
@@ -34,6 +35,28 @@ def test_arrivals_are_those_of_other_lengths(load, tmp_path):
     spec = {"arrivals": POISSON, "requests": 300, "prompt_tokens": 5, "output_tokens": 5}
     other = open_traffic(TrafficSpec.model_validate(spec), tmp_path, 0)
     assert [a.time_s for a in load()] == [a.time_s for a in other]
+
+
+def test_rows_without_a_token_are_left_out_and_counted(tmp_path):
+    (tmp_path / "zeros.csv").write_text("input_length,output_length\n0,5\n7,0\n3,4\n")
+    spec = TrafficSpec.model_validate({"arrivals": POISSON, "requests": 20, "lengths": {"path": "zeros.csv"}})
+    made = open_traffic(spec, tmp_path, 0)
+    assert {(a.prompt_tokens, a.output_tokens) for a in made} == {(3, 4)}
+    assert skipped(made.skips)["skipped"] == {"zeros.csv: a length of 0 tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ("x,5", r"pairs\.csv:3: input_length: 'x' is no number"),
+        ("-1,5", "is no number from 0 on"),
+        ("99999999,5", "more than any request has"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_line(load, tmp_path, row, complaint):
+    (tmp_path / "pairs.csv").write_text(f"input_length,output_length\n1,1\n{row}\n")
+    with pytest.raises(TraceError, match=complaint):
+        load()
 
 
 def test_columns_may_be_named(load):
