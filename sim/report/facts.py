@@ -84,8 +84,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
         ("requests", _requests(summary.get("requests") or {})),
         *([("sessions", _sessions(summary["sessions"]))] if summary.get("sessions") else []),
         *[("rejected", f"{count(times)}: {reason}") for reason, times in (summary.get("rejections") or {}).items()],
-        *([("trace", _left_out(summary["trace"]))] if summary.get("trace") else []),
-        *[("bad line", text) for text in (summary.get("trace") or {}).get("first_bad", ())],
+        *left_out(summary),
         ("load", _load(summary)),
         ("throughput", _throughput(summary.get("throughput") or {})),
         ("SLO", slo_line(summary)),
@@ -94,8 +93,13 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     ]
 
 
-def _left_out(trace: Mapping[str, Any]) -> str:
-    return "left out " + ", ".join(f"{count(lines)} x {reason}" for reason, lines in trace["skipped"].items())
+def left_out(summary: Summary) -> list[tuple[str, str]]:
+    """What was left out of a trace, and its first bad lines."""
+    trace = summary.get("trace")
+    if not trace:
+        return []
+    told = "left out " + ", ".join(f"{count(lines)} x {reason}" for reason, lines in trace["skipped"].items())
+    return [("trace", told), *(("bad line", text) for text in trace["first_bad"])]
 
 
 def _speculation(figures: Mapping[str, Any]) -> str:
