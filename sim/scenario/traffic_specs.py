@@ -54,7 +54,8 @@ class ClassSpec(Spec):
     """One of several classes of requests; what it does not say is as ``traffic`` says for all."""
 
     share: Annotated[float, Field(gt=0, le=1e9), REAL] | None = None
-    """Weight in the common arrivals; exactly one of ``share`` and ``arrivals``."""
+    """Weight in the common arrivals; exactly one of ``share`` and ``arrivals``, or neither where the common arrivals
+    are a trace with a column of classes."""
     arrivals: Arrivals | None = None
     """Its own process."""
     prompt_tokens: Lengths | None = None

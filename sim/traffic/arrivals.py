@@ -27,6 +27,8 @@ class Block(NamedTuple):
     """Of each prompt, its length in the trace and the ids of its blocks: they become pieces one request at a time."""
     blocks: HashBlocks | None = None
     """How they do."""
+    class_index: Integers | None = None
+    """Which of the traffic's classes each is of."""
 
 
 class Source(Protocol):

@@ -6,7 +6,7 @@ it (Qin et al., Mooncake, FAST 2025), so two prompts share exactly the blocks of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sim.engine.request import Piece
@@ -63,7 +63,8 @@ class HashBlocks(NamedTuple):
     scale: float = 1.0
     """Of prompt lengths."""
 
-    def pieces(self, prompt_tokens: int, hash_ids: Sequence[int], private: str) -> tuple[Piece, ...]:
-        """Of a prompt of so many tokens, as the trace has it."""
-        made = pieces(prompt_tokens, hash_ids, private, self.block_tokens)
-        return made if self.scale == 1.0 else scaled_pieces(made, self.scale)
+    def prompts(self, recorded: Iterable[tuple[tuple[int, Sequence[int]], str]]) -> Iterator[tuple[Piece, ...]]:
+        """From lengths as the trace has them, ids, and names of what is private."""
+        block_tokens, scale = self
+        made = (pieces(tokens, ids, private, block_tokens) for (tokens, ids), private in recorded)
+        return made if scale == 1.0 else (scaled_pieces(prompt, scale) for prompt in made)

@@ -206,10 +206,13 @@ class Traffic:
     def _open_trace(self, base_dir: Path) -> Trace | TracedSessions | None:
         if not isinstance(self._spec.arrivals, specs.Trace):
             return None
+        return open_trace(self._spec.arrivals, base_dir, COLUMNS - self.stated, self._seed)
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """What the scenario says of requests, whatever a trace does."""
         stated = self._lengths.keys() | ({"priority"} if self._spec.priorities else set())
-        if "prompt_tokens" in stated:
-            stated |= {"hash_ids"}
-        return open_trace(self._spec.arrivals, base_dir, frozenset(COLUMNS - stated), self._seed)
+        return frozenset(stated | {"hash_ids"} if "prompt_tokens" in stated else stated)
 
     def draws(self) -> Draws:
         """Everything of the requests but their times, from the start."""
@@ -276,7 +279,7 @@ class Draws:
             pieces = (((name, tokens),) for name, tokens in zip(names, own.tolist(), strict=True))
         else:
             recorded = zip(hash_ids, names, strict=False)  # a duration may end the block early
-            pieces = (blocks.pieces(tokens, ids, name) for (tokens, ids), name in recorded)
+            pieces = blocks.prompts(recorded)
         if self._shared is None:
             return own.tolist(), pieces
         shared, repeated, segments = self._shared.take(len(index))

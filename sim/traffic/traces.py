@@ -99,15 +99,19 @@ def _scaled(tokens: Integers, scale: float) -> Integers:
     return np.maximum(1, (tokens * scale + 0.5).astype(np.int64))
 
 
-def open_trace(spec: specs.Trace, base_dir: Path, wanted: frozenset[str], seed: int) -> Trace | TracedSessions:
-    """Open a trace and understand its beginning; ``wanted``: what it must say besides times, and priority and hash_ids
-    if it can. Raises ScenarioError where there is no such file, TraceError where it cannot be read.
+def open_trace(
+    spec: specs.Trace, base_dir: Path, wanted: frozenset[str], seed: int, classes: tuple[str, ...] = ()
+) -> Trace | TracedSessions:
+    """Open a trace and understand its beginning. ``wanted``: what it must say besides times, and priority and hash_ids
+    if it can; ``classes``: names that its column of classes may have.
+
+    Raises ScenarioError where there is no such file, TraceError where it cannot be read.
     """
     path = find_file(base_dir, spec.path, KEY_PATH, folders=True)
     skips = Skips(lenient=spec.lenient)
     table = _table(path, skips)
     name = _detected(path, table) if spec.format == "auto" else spec.format
-    opened = FORMATS[name].open(Opening(path, spec, wanted, seed, skips, table))
+    opened = FORMATS[name].open(Opening(path, spec, wanted, seed, skips, table, classes))
     if isinstance(opened, Rows):
         return Trace(opened, spec, seed)
     return TracedSessions(opened, spec, seed)
@@ -120,6 +124,11 @@ def _table(path: Path, skips: Skips) -> Table | None:
     if path.suffix.lower() == ".json" and not JsonlTable.begins(path):
         return None
     return table_of(path, skips)
+
+
+def detected(path: Path) -> str:
+    """The format of a trace, by its name and its beginning."""
+    return _detected(path, _table(path, Skips()))
 
 
 def _detected(path: Path, table: Table | None) -> str:

@@ -193,6 +193,19 @@ def test_mooncake_with_sessions_has_whole_prompts(load):
     assert list(planned_tokens(a)) == [(1000, 4), (8, 5)]
 
 
+def test_whole_prompts_of_sessions_are_told_by_their_blocks(load):
+    """The second prompt begins with the whole blocks of the first, whose last one was short: it is no new one."""
+    rows = [
+        {"session_id": "a", "timestamp": 0, "input_length": 600, "output_length": 4, "hash_ids": [1, 2]},
+        {"session_id": "a", "timestamp": 9000, "input_length": 900, "output_length": 5, "hash_ids": [1, 3]},
+    ]
+    (session,) = load("mooncake-delta", lines(rows))
+    assert [turn.extends for turn in session.turns] == [None, None]
+    assert [session] == load("mooncake-delta", lines(rows), format="mooncake")
+    (other,) = load("mooncake-delta", lines(rows), format="mooncake-delta")
+    assert other.turns[1].extends == 0
+
+
 def test_agentic_mooncake(load):
     """The join stands first in the file and last in the play; ids are of one play each. q begins 40 ms after p."""
     p, q = load("agentic-mooncake")

@@ -6,7 +6,7 @@ seconds of the trace; what the scenario changes of it comes after (``transforms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -40,6 +40,8 @@ class Opening(NamedTuple):
     skips: Skips
     table: Table | None
     """The file as a table, where it is one."""
+    classes: tuple[str, ...] = ()
+    """Names of the scenario's classes, where the trace says whose each request is."""
 
     @property
     def block_tokens(self) -> int:
@@ -75,7 +77,7 @@ class RowTrace:
 
     ``columns`` names what it says of a request besides the time, in order. ``read_clock_ns`` reads the times of a clock
     whose first one is time 0; None: they are seconds since the run's start. ``checks`` are columns that are read only
-    to see whether a line is a request.
+    to see whether a line is a request; ``classes`` are the names that a column of classes may have.
     """
 
     def __init__(
@@ -87,13 +89,15 @@ class RowTrace:
         *,
         block_tokens: int = BLOCK_TOKENS,
         checks: Mapping[str, Callable[[object], Any]] | None = None,
+        classes: Sequence[str] = (),
     ) -> None:
         self.columns = tuple(columns)
         self.blocks = hash_blocks.HashBlocks(block_tokens)
         self.skips = table.skips
         self._table = table
         self._time_column = time_column
-        self._fields = [(name, READERS[column]) for column, name in columns.items()]
+        readers = READERS | {"class_index": _read_class(classes)}
+        self._fields = [(name, readers[column]) for column, name in columns.items()]
         self._checks = list((checks or {}).items())
         self._read_clock_ns = read_clock_ns
 
@@ -101,21 +105,24 @@ class RowTrace:
         """The requests in the file's order, which must be that of time. Raises TraceError at the first bad line."""
         table, time_column, fields, checks = self._table, self._time_column, self._fields, self._checks
         read_time_s = read_seconds if self._read_clock_ns is None else _since_first_s(self._read_clock_ns)
-        width = 1 + len(fields)
+        width, hashed = 1 + len(fields), "hash_ids" in self.columns
         last_s, empty = 0.0, True
         self.skips.begin()
         for number, row in table.rows([time_column, *(name for name, _ in (*fields, *checks))]):
             try:
-                for (name, read), cell in zip(checks, row[width:], strict=True):
-                    read_cell(table, number, name, read, cell)
+                if checks:
+                    for (name, read), cell in zip(checks, row[width:], strict=True):
+                        read_cell(table, number, name, read, cell)
+                    row = row[:width]
                 time_s = read_cell(table, number, time_column, read_time_s, row[0])
-                cells = tuple(
-                    [read_cell(table, number, name, read, cell) for (name, read), cell in zip(fields, row[1:])]  # noqa: B905 - checks follow
-                )
+                cells = [
+                    read_cell(table, number, name, read, cell)
+                    for (name, read), cell in zip(fields, row[1:], strict=True)
+                ]
                 if time_s < last_s:
                     problem = f"{time_column}: this request arrives {last_s - time_s:.9g} s before the one above"
                     table.reject(number, problem, f"sort the file by {time_column}")
-                if "hash_ids" in self.columns:
+                if hashed:
                     self._check_prompt(number, cells)
             except TraceError as error:
                 self.skips.bad(error.problem)
@@ -124,11 +131,11 @@ class RowTrace:
                 self.skips.leave_out(str(reason))
                 continue
             last_s, empty = time_s, False
-            yield Request(time_s, cells)
+            yield Request(time_s, tuple(cells))
         if empty:
             table.reject(None, "there is no request", "give a line per request under the header")
 
-    def _check_prompt(self, number: int, cells: tuple[Any, ...]) -> None:
+    def _check_prompt(self, number: int, cells: list[Any]) -> None:
         said = dict(zip(self.columns, cells, strict=True))
         block_tokens = self.blocks.block_tokens
         problem = hash_blocks.fault(said["prompt_tokens"], said["hash_ids"], block_tokens)
@@ -168,6 +175,19 @@ class Format(NamedTuple):
     """Whether a file is of it, by its columns, with the values of the first line where that is a JSON object."""
     open: Callable[[Opening], Rows | Sessions]
     """Raises TraceError where the file's beginning shows that it is not of this format."""
+
+
+def _read_class(names: Sequence[str]) -> Callable[[object], int]:
+    """Reads the place of a class among the scenario's."""
+    places = {name: place for place, name in enumerate(names)}
+
+    def read_class(cell: object) -> int:
+        name = read_name(cell)
+        if name not in places:
+            raise ValueError(f"{name!r} is none of the scenario's classes: {', '.join(places)}")
+        return places[name]
+
+    return read_class
 
 
 def _since_first_s(read_clock_ns: Callable[[object], int]) -> Callable[[object], float]:

@@ -4,11 +4,15 @@ alone: a turn's prompt is the prompt before it, the answer really given, and the
 Known from Dynamo's replay (github.com/ai-dynamo/dynamo). The first turn starts at its ``timestamp`` (milliseconds). A
 later one is sent ``delay`` milliseconds after the turn before it is answered; without a delay at its timestamp, if that
 answer is there. Turns of a session may stand anywhere in the file, which is read whole.
+
+``mooncake`` with sessions has the same keys, but whole prompts. Where the scenario names neither, a session that goes
+on tells: a whole prompt begins with the blocks of the one before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from sim.engine.request import Piece
@@ -19,6 +23,9 @@ from sim.traffic.hash_blocks import fault, pieces
 from sim.traffic.sessions import Session, Turn, Wait
 from sim.traffic.skips import Skips
 from sim.traffic.tables import JsonlTable
+
+LOOKED_AT = 10_000
+"""Lines in which a session that goes on is looked for."""
 
 
 class _Line(NamedTuple):
@@ -95,7 +102,21 @@ def _open(opening: Opening) -> Sessions:
     table = opening.objects()
     if "session_id" not in table.columns:
         table.reject(1, "no session_id", "read it with format: mooncake, or name the session of every turn")
-    return MooncakeTurns(table, opening.block_tokens, delta=True)
+    delta = opening.spec.format != "auto" or not _whole_prompts(table)
+    return MooncakeTurns(table, opening.block_tokens, delta=delta)
+
+
+def _whole_prompts(table: JsonlTable) -> bool:
+    """Whether the first session that goes on does so with a prompt that begins with the blocks of the one before."""
+    before: dict[object, list[object]] = {}
+    for _, said in islice(table.objects(), LOOKED_AT):
+        session, ids = str(said.get("session_id")), said.get("hash_ids")
+        if not isinstance(ids, list) or not ids:
+            continue
+        if session in before:
+            return ids[: len(before[session])] == before[session]
+        before[session] = ids[:-1] or ids  # the last block may be short
+    return False
 
 
 def _recognises(columns: Mapping[str, Any]) -> bool:

@@ -3,7 +3,8 @@
 seconds of some clock, and the first row is time 0.
 
 Rows with the same ``session_id`` are turns of one session: each is sent at its time, but not before the one before it
-is answered (``recorded.py``). A column for the traffic's classes is not read yet: give each class a trace of its own.
+is answered (``recorded.py``). A ``class`` says which of ``traffic.classes`` a request is of, where these have neither
+shares nor arrivals of their own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ SYNONYMS = {
     "output_tokens": ("output_tokens", "generated_tokens", "output_length", "num_decode_tokens"),
     "priority": ("priority",),
     "session": ("session_id", "session"),
+    "class_index": ("class", "class_name"),
 }
 OPTIONAL = frozenset({"priority", "hash_ids"})
 """What a trace need not say."""
@@ -41,15 +43,14 @@ def _open(opening: Opening) -> RowTrace | Sessions:
     if from_first and "timestamp" not in found:
         missing.insert(0, "arrival_s")
     if missing:
-        known = "; ".join(f"{meaning}: {', '.join(SYNONYMS[meaning])}" for meaning in missing)
-        table.reject(
-            None, f"no column {' and no '.join(missing)} among {', '.join(table.columns)}", f"name it so ({known})"
-        )
+        known = "; ".join(f"{SYNONYMS[meaning][0]}: {', '.join(SYNONYMS[meaning])}" for meaning in missing)
+        names = " and no ".join(SYNONYMS[meaning][0] for meaning in missing)
+        table.reject(None, f"no column {names} among {', '.join(table.columns)}", f"name it so ({known})")
     time_column = found["timestamp"] if from_first else found["arrival_s"]
     columns = {meaning: name for meaning, name in found.items() if meaning in wanted}
     clock = read_clock_ns if from_first else None
     if session is None:
-        return RowTrace(table, time_column, columns, clock)
+        return RowTrace(table, time_column, columns, clock, classes=opening.classes)
     return RecordedSessions(table, time_column, columns, session, clock)
 
 
