@@ -417,6 +417,19 @@ def test_lenient_reading_leaves_out_the_session_or_the_turn(traffic):
     assert skipped(made.skips)["skipped"] == {"bad line": 1}
 
 
+def test_lenient_reading_leaves_out_plays_and_disorder(traffic):
+    """p waits for nobody it has; q is whole. The session at 2 s comes after the one at 3 s."""
+    made = traffic("agentic-mooncake", lines([AGENTIC[0], AGENTIC[1], AGENTIC[4]]), lenient=True)
+    assert [session.turns[0].new_tokens for session in made.sessions()] == [5]
+    assert skipped(made.skips)["skipped"] == {"bad line": 1}
+    assert len(list(traffic("llmservingsim", lines(SERVING[::-1]), lenient=True).sessions())) == 1
+
+
+def test_names_within_a_play_are_its_own(load):
+    with pytest.raises(TraceError, match=r"t\.jsonl:3: request_id: this play has another request root"):
+        load("agentic-mooncake", lines([AGENTIC[0], AGENTIC[2], AGENTIC[2]]))
+
+
 @pytest.mark.parametrize("name", [name for name in TEXTS if name != "weka"])
 def test_a_file_of_another_kind_is_refused(load, name):
     with pytest.raises(TraceError, match="this is no JSONL"):

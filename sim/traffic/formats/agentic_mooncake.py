@@ -15,6 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple
 
 from sim.engine.request import Piece
+from sim.errors import TraceError
 from sim.traffic.cells import read_count, read_hash_ids, read_milliseconds, read_name
 from sim.traffic.formats.base import Format, Opening, Sessions
 from sim.traffic.formats.lines import Line, parsed, seconds_from_ms
@@ -57,7 +58,12 @@ class AgenticMooncake:
         starts = {name: min(request.time_ms for request in play) for name, play in plays.items()}
         first_ms = min(starts.values())
         for index, name in enumerate(sorted(plays, key=lambda name: starts[name])):
-            yield Session((starts[name] - first_ms) / 1000, index, self._turns(plays[name], starts[name]))
+            try:
+                turns = self._turns(plays[name], starts[name])
+            except TraceError as error:
+                self.skips.bad(error.problem)
+                continue
+            yield Session((starts[name] - first_ms) / 1000, index, turns)
 
     def _parse(self, line: Line) -> _Request | None:
         """None: the header."""
@@ -81,7 +87,10 @@ class AgenticMooncake:
         )
 
     def _turns(self, play: list[_Request], start_ms: float) -> tuple[Turn, ...]:
-        by_name = {request.name: request for request in play}
+        by_name: dict[str, _Request] = {}
+        for request in play:
+            if by_name.setdefault(request.name, request) is not request:
+                request.line.reject(f"request_id: this play has another request {request.name}")
         for request in play:
             for before, _, _ in request.after:
                 if before not in by_name:

@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any
 
 from sim.engine.request import Piece
+from sim.errors import Problem
 from sim.traffic.cells import read_count, read_hash_ids
 from sim.traffic.formats.base import Format, Opening, Sessions
 from sim.traffic.formats.lines import Line, parsed, seconds_from_ns
@@ -35,7 +36,9 @@ class LlmServingSim:
         last_s = 0.0
         for index, (line, session) in enumerate(parsed(self._table, _session)):
             if session.time_s < last_s:
-                line.reject("arrival_time_ns: this session arrives before the one above", "sort the file by it")
+                problem = "arrival_time_ns: this session arrives before the one above"
+                self.skips.bad(Problem(line.file, line.number, "", problem, "sort the file by it"))
+                continue
             last_s = session.time_s
             yield session._replace(session_id=index)
 
