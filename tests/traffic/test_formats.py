@@ -452,3 +452,15 @@ def test_classes_cannot_have_sessions(tmp_path):
     spec = {"classes": {"chat": {"arrivals": {"process": "trace", "path": str(path)}}}}
     with pytest.raises(ScenarioError, match=r"traffic\.classes\.chat\.arrivals: requests of classes stand alone"):
         open_traffic(TrafficSpec.model_validate(spec), tmp_path, 0)
+
+
+def test_the_example_answers_its_question(repo):
+    """Eight at once: 38 s each and 12.5 a minute; 49 s without caching; 83 % of prompt tokens are hits."""
+    path = repo / "workloads/recorded_agents.yaml"
+    cached = sim.run(path).summary
+    assert cached["sessions"]["completed"] == 240
+    assert cached["sessions"]["duration_s"]["mean"] == pytest.approx(38, abs=0.5)
+    assert cached["sessions"]["completed"] / cached["simulated_s"] * 60 == pytest.approx(12.5, abs=0.05)
+    assert cached["kv"]["prefix_hit_rate"] == pytest.approx(0.83, abs=0.005)
+    plain = sim.run(path, overrides={"engine.prefix_caching": False}).summary
+    assert plain["sessions"]["duration_s"]["mean"] == pytest.approx(49, abs=0.5)
