@@ -25,6 +25,7 @@ app = typer.Typer(
 Scenario = Annotated[str, typer.Argument(metavar="W.yaml", help="A scenario file, or the name of an example.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Override a key; repeatable.")]
 Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Override the scenario's seed.")]
+Lenient = Annotated[bool, typer.Option("--lenient", help="Skip and count the lines of a trace that cannot be read.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else.")]
 
 
@@ -68,6 +69,7 @@ def run(
             "--export", metavar="TOOL", help="With --out: as vllm-bench, guidellm or aiperf writes; repeatable."
         ),
     ] = None,
+    lenient: Lenient = False,
 ) -> None:
     """Simulate a scenario and print what its users would see."""
     from sim.api import load
@@ -79,6 +81,10 @@ def run(
         raise RidgelineError(f"{flag} writes a file\n  cure: add --out DIR")
     exports = _exports(export)
     loaded = load(scenario, overrides=_overrides(set_), seed=seed)
+    if lenient:
+        from sim.scenario.load import with_lenient_traces
+
+        loaded = with_lenient_traces(loaded)
     with prepared(out) if out else nullcontext(), _run_progress(loaded.spec.traffic.requests) as progress:
         result = simulate(loaded, progress=progress, streams=bool(exports))
         # Written before anything is printed: a closed pipe must not cost the results.
@@ -144,13 +150,16 @@ def traffic(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write traffic.json and .png.")] = None,
     requests: Annotated[int | None, typer.Option("--requests", min=1, help="Look at the first so many.")] = None,
     duration: Annotated[str | None, typer.Option("--duration", help="Look at the first so long: 10 min.")] = None,
+    lenient: Lenient = False,
 ) -> None:
     """Describe a load before simulating it: rate, burstiness, lengths, prefix reuse."""
     from sim.results.files import prepared, write_text
     from sim.study.traffic import describe_file
 
     with prepared(out) if out else nullcontext():
-        described = describe_file(load, overrides=_overrides(set_), seed=seed, requests=requests, duration=duration)
+        described = describe_file(
+            load, overrides=_overrides(set_), seed=seed, lenient=lenient, requests=requests, duration=duration
+        )
         summary = described.summary()
         if out:
             from sim.report.figures.style import png

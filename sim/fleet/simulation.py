@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import simpy
@@ -31,6 +32,7 @@ from sim.results.steps import StepLog
 from sim.results.streams import StreamLog
 from sim.scenario import Loaded
 from sim.traffic import Arrival
+from sim.traffic.skips import skipped
 
 MOST_REJECTED = 100_000
 """At one instant, beyond one for each client of a closed loop: after that it is clear that time stands still."""
@@ -58,6 +60,8 @@ class RunRecord:
     """None: every request was a session of its own."""
     streams: StreamLog | None = None
     """When each chunk reached its client, where that was asked for."""
+    trace: dict[str, Any] | None = None
+    """What was left out of a trace, as ``sim.traffic.skips`` tells it; None: nothing."""
 
 
 class _TimeStandsStillError(Exception):
@@ -76,7 +80,7 @@ class Simulation:
     ) -> None:
         self.setup = setup
         self.env = Clock()
-        traffic = setup.traffic()
+        self._traffic = traffic = setup.traffic()
         self._stages = setup.stages()
         self.requests = RequestLog(
             in_sessions=traffic.in_sessions,
@@ -275,6 +279,7 @@ class Simulation:
             partial=interrupted,
             sessions=self._clients.tally if isinstance(self._clients, SessionClients) else None,
             streams=self.streams,
+            trace=skipped(self._traffic.skips),
         )
 
 

@@ -84,12 +84,22 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
         ("requests", _requests(summary.get("requests") or {})),
         *([("sessions", _sessions(summary["sessions"]))] if summary.get("sessions") else []),
         *[("rejected", f"{count(times)}: {reason}") for reason, times in (summary.get("rejections") or {}).items()],
+        *left_out(summary),
         ("load", _load(summary)),
         ("throughput", _throughput(summary.get("throughput") or {})),
         ("SLO", slo_line(summary)),
         ("KV cache", _kv(summary)),
         *([("speculation", _speculation(summary["speculative"]))] if summary.get("speculative") else []),
     ]
+
+
+def left_out(summary: Summary) -> list[tuple[str, str]]:
+    """What was left out of a trace, and its first bad lines."""
+    trace = summary.get("trace")
+    if not trace:
+        return []
+    told = "left out " + ", ".join(f"{count(lines)} x {reason}" for reason, lines in trace["skipped"].items())
+    return [("trace", told), *(("bad line", text) for text in trace["first_bad"])]
 
 
 def _speculation(figures: Mapping[str, Any]) -> str:

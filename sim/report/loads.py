@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sim.report.facts import left_out
 from sim.report.format import count, defined, duration, percent, significant
 
 LENGTHS = ("mean", "p50", "p90", "p99", "max")
@@ -12,7 +13,7 @@ LENGTHS = ("mean", "p50", "p90", "p99", "max")
 
 def load_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Label and value; what is not known is left out."""
-    return [row for row in (*_arrivals(summary), *_prompts(summary)) if row[1]]
+    return [row for row in (*_arrivals(summary), *_prompts(summary), *left_out(summary)) if row[1]]
 
 
 def _arrivals(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

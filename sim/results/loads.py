@@ -214,6 +214,8 @@ class Load(NamedTuple):
     """Requests have times of their own: neither a closed loop nor a burst."""
     clients: int | None
     """Of a closed loop."""
+    trace: dict[str, Any] | None = None
+    """What was left out of it; None: nothing."""
 
     def summary(self) -> dict[str, Any]:
         """The object of ``sim traffic --json``."""
@@ -222,6 +224,7 @@ class Load(NamedTuple):
             {
                 **self.everything.summary(timed=self.timed),
                 "clients": self.clients,
+                "trace": self.trace,
                 "sessions": sessions,
                 "classes": {name: each.summary(timed=self.timed) for name, each in self.classes.items()} or None,
             }

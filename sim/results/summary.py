@@ -47,8 +47,9 @@ def summarise(run: RunRecord) -> dict[str, Any]:
     """Everything a script may want of a run, as plain JSON types; null where a figure is undefined.
 
     Latencies, throughput, attainment and the counts of requests are of the measured ones; ``steps``, ``preemptions``,
-    ``kv``, ``speculative``, ``bound``, ``rejections``, ``sessions`` and ``requests.truncated`` are of the whole run.
-    ``requests.failed`` are those whose clients gave up; ``cancelled`` says how many of them by their user's will.
+    ``kv``, ``speculative``, ``bound``, ``rejections``, ``sessions``, ``trace`` (what was left out of it; null: nothing)
+    and ``requests.truncated`` are of the whole run. ``requests.failed`` are those whose clients gave up;
+    ``cancelled`` says how many of them by their user's will.
     """
     setup, spec = run.setup, run.setup.loaded.spec
     everyone = run.requests.columns()
@@ -73,6 +74,7 @@ def summarise(run: RunRecord) -> dict[str, Any]:
             "requests": {**counts(columns), "truncated": run.truncated},
             "sessions": _sessions(run.sessions),
             "rejections": run.rejections,
+            "trace": run.trace,
             "duration_s": window_s,
             "measured_window_s": window,
             "simulated_s": run.end_s,

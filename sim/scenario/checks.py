@@ -23,6 +23,7 @@ from sim.scenario.specs import (
     ClassSpec,
     Empirical,
     Fixed,
+    JointLengths,
     Lengths,
     LogNormal,
     Normal,
@@ -107,8 +108,15 @@ def _is_file(path: str, base_dir: Path) -> bool:
     return bool(path) and resources.locate(path, base_dir) is not None
 
 
-def _file(path: str, name: str, base_dir: Path) -> Found:
-    if not _is_file(name, base_dir):
+def _is_folder(path: str, base_dir: Path) -> bool:
+    try:
+        return bool(path) and (base_dir / Path(path).expanduser()).is_dir()
+    except (OSError, ValueError, RuntimeError):  # names that no file can have, and homes of nobody
+        return False
+
+
+def _file(path: str, name: str, base_dir: Path, *, folder: bool = False) -> Found:
+    if not _is_file(name, base_dir) and not (folder and _is_folder(name, base_dir)):
         yield path, f"no file is called {name!r}", "give the path of a file, seen from the scenario's folder"
 
 
@@ -118,7 +126,7 @@ def _traffic(parts: Parts, base_dir: Path) -> Found:
     for path, problem, cure in _faults(parts, arrivals):
         yield f"traffic.{path}", problem, cure
     if isinstance(arrivals, Trace):
-        yield from _file("traffic.arrivals.path", arrivals.path, base_dir)
+        yield from _file("traffic.arrivals.path", arrivals.path, base_dir, folder=True)
     yield from _size(parts, arrivals)
     if parts.raw("traffic.priorities") is not None and parts.raw("engine.policy") != "priority":
         yield "traffic.priorities", "has no effect under the fcfs policy", "add policy: priority under engine"
@@ -128,11 +136,14 @@ def _traffic(parts: Parts, base_dir: Path) -> Found:
         if own.priority is not None and parts.raw("engine.policy") != "priority":
             yield f"{path}.priority", "has no effect under the fcfs policy", "add policy: priority under engine"
         if isinstance(own.arrivals, Trace):
-            yield from _file(f"{path}.arrivals.path", own.arrivals.path, base_dir)
+            yield from _file(f"{path}.arrivals.path", own.arrivals.path, base_dir, folder=True)
         yield from _lengths(f"{path}.prompt_tokens", own.prompt_tokens, base_dir)
         yield from _lengths(f"{path}.output_tokens", own.output_tokens, base_dir)
     for path in ("traffic.prompt_tokens", "traffic.output_tokens"):
         yield from _lengths(path, parts.valid(path, Lengths), base_dir)
+    joint = parts.valid("traffic.lengths", JointLengths)
+    if joint is not None:
+        yield from _file("traffic.lengths.path", joint.path, base_dir)
     sessions = parts.valid("traffic.sessions", SessionsSpec)
     for name, lengths in () if sessions is None else session_lengths(sessions):
         yield from _lengths(f"traffic.sessions.{name}", lengths, base_dir)
@@ -147,6 +158,7 @@ def _faults(parts: Parts, arrivals: Any) -> Found:
     for name in ("prompt_tokens", "output_tokens"):
         missing = told and parts.raw(f"traffic.{name}") is None
         lengths[name] = parts.valid(f"traffic.{name}", Lengths) or (None if missing else ANY_LENGTH)
+    joint = parts.valid("traffic.lengths", JointLengths)
     if arrivals is None and not isinstance(stands_in, ByClass):
         classes = None
     spec = TrafficSpec.model_construct(
@@ -158,6 +170,7 @@ def _faults(parts: Parts, arrivals: Any) -> Found:
         shared_prefix=parts.valid("traffic.shared_prefix", SharedPrefix),
         sessions=parts.valid("traffic.sessions", SessionsSpec),
         cancellation=parts.valid("traffic.cancellation", Cancellation),
+        lengths=None if parts.raw("traffic.lengths") is None else joint or JointLengths(path="."),
         **lengths,
     )
     yield from faults(spec)

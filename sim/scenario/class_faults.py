@@ -33,8 +33,9 @@ def class_faults(spec: specs.TrafficSpec) -> Iterator[Fault]:
     if spec.sessions is not None:
         yield "sessions", "requests of classes stand alone", "leave out sessions, or classes"
     own = [name for name, each in classes.items() if each.arrivals is not None]
+    traced = isinstance(spec.arrivals, specs.Trace)
     for name, each in classes.items():
-        if (each.share is None) == (each.arrivals is None):
+        if (each.share is None) == (each.arrivals is None) and not traced:
             problem = "a class has a share of the common arrivals, or arrivals of its own"
             yield f"classes.{name}", problem, "give share or arrivals"
         if each.arrivals is not None:
@@ -46,13 +47,15 @@ def class_faults(spec: specs.TrafficSpec) -> Iterator[Fault]:
         yield "arrivals", "has no effect: each class has arrivals of its own", "leave it out"
     elif not own and isinstance(spec.arrivals, specs.ByClass):
         yield "arrivals", "missing: classes share them", "add arrivals: {process: poisson, rate: 8}"
-    elif not own and isinstance(spec.arrivals, specs.Trace):
-        yield "arrivals", "a trace's requests have no shares", "give each class a trace of its own"
+    elif traced:
+        shares = [f"classes.{name}.share" for name, each in classes.items() if each.share is not None]
+        yield from ((path, "a trace says itself whose each request is", "leave it out") for path in shares)
 
 
 def _own_arrivals(path: str, arrivals: specs.Arrivals) -> Iterator[Fault]:
     if not isinstance(arrivals, specs.Poisson | specs.Gamma | specs.Constant | specs.Trace | specs.Varying):
         problem = f"{arrivals.process} has no times that could be merged with those of others"
         yield path, problem, "use poisson, gamma, constant, a varying rate or a trace"
-    if getattr(arrivals, "max_concurrency", None) is not None:
-        yield f"{path}.max_concurrency", "clients are common to all classes", "leave it out"
+    for key in ("max_concurrency", "concurrency"):
+        if getattr(arrivals, key, None) is not None:
+            yield f"{path}.{key}", "clients are common to all classes", "leave it out"

@@ -10,10 +10,10 @@ from sim.scenario import specs
 from sim.scenario.class_faults import class_faults, class_traffic
 from sim.scenario.lognormal import lognormal_sigma
 from sim.scenario.protocol_faults import protocol_faults
+from sim.scenario.trace_faults import trace_faults
 from sim.scenario.varying_faults import LEAST_RATE_PER_S, varying_faults
 
 SMALLEST_CV, LARGEST_CV = 1e-4, 1e3
-LEAST_SCALE = 1e-6
 MOST_PROMPTS = 10_000_000
 """Different whole prompts that may repeat."""
 
@@ -48,11 +48,7 @@ def _arrivals(spec: specs.TrafficSpec) -> Iterator[Fault]:
         yield from _gamma(arrivals)
     if isinstance(arrivals, specs.Closed) and "of" in arrivals.model_fields_set and spec.sessions is None:
         yield "arrivals.of", "has no effect: every request is a session of its own", "leave it out, or add sessions"
-    if isinstance(arrivals, specs.Trace) and not LEAST_SCALE <= arrivals.time_scale <= 1 / LEAST_SCALE:
-        cure = f"give a factor from {LEAST_SCALE:g} to {1 / LEAST_SCALE:g}"
-        yield "arrivals.time_scale", f"time_scale={arrivals.time_scale:g} is out of range", cure
-    if isinstance(arrivals, specs.Closed) and "of" in arrivals.model_fields_set and spec.sessions is None:
-        yield "arrivals.of", "has no effect: every request is a session of its own", "leave it out, or add sessions"
+    yield from trace_faults(arrivals)
     for name in ("rate", "ramp_up_start_rate", "ramp_up_end_rate"):
         rate = getattr(arrivals, name, None)
         if rate is not None and rate < LEAST_RATE_PER_S:
@@ -75,6 +71,8 @@ def _arrivals(spec: specs.TrafficSpec) -> Iterator[Fault]:
 
 def _of_classes(spec: specs.TrafficSpec) -> Iterator[Fault]:
     """What is wrong with a class as a traffic of its own, where the class says it or ought to."""
+    if spec.lengths is not None:
+        yield "lengths", "classes have lengths of their own", "use prompt_tokens and output_tokens"
     for name, own in (spec.classes or {}).items():
         alone = class_traffic(spec, name)
         for path, problem, cure in (*_arrivals(alone), *varying_faults(alone.arrivals), *_lengths(alone)):
@@ -99,9 +97,11 @@ def _gamma(arrivals: specs.Gamma) -> Iterator[Fault]:
 def _lengths(spec: specs.TrafficSpec) -> Iterator[Fault]:
     for name, lengths in (("prompt_tokens", spec.prompt_tokens), ("output_tokens", spec.output_tokens)):
         if lengths is None:
-            if not isinstance(spec.arrivals, specs.Trace):
+            if not isinstance(spec.arrivals, specs.Trace) and spec.lengths is None:
                 yield name, "missing", f"add {name}: 512, or a distribution"
             continue
+        if spec.lengths is not None:
+            yield "lengths", f"replaces {name}, which is given too", "leave out one of them"
         yield from _length(name, lengths)
 
 
@@ -128,6 +128,8 @@ def _sessions(spec: specs.TrafficSpec) -> Iterator[Fault]:
     sessions = spec.sessions
     if sessions is None:
         return
+    if spec.lengths is not None:
+        yield "lengths", "the lengths of sessions' turns are drawn one by one", "use prompt_tokens and output_tokens"
     if isinstance(spec.arrivals, specs.Trace):
         yield "sessions", "a trace has its own requests", "leave it out, or use another process of arrivals"
     elif isinstance(spec.arrivals, specs.Protocol):

@@ -103,21 +103,11 @@ REFUSED_KEYS: dict[str, tuple[str, str]] = {
 }
 """Keys the design names that cannot be had yet: the problem, and what to do instead."""
 
-_FORMATS = (
-    "burstgpt",
-    "mooncake-delta",
-    "agentic-mooncake",
-    "weka",
-    "ragpulse",
-    "servegen",
-    "sharegpt",
-    "llmservingsim",
-)
 REFUSED_VALUES: dict[str, tuple[tuple[str, ...], str, str]] = {
     "traffic.arrivals.format": (
-        _FORMATS,
-        f"this format {NOT_YET}",
-        "convert it to a table of arrival_s, prompt_tokens, output_tokens",
+        ("sharegpt",),
+        "a list of lengths has no times of arrivals",
+        "give arrivals of another process, and traffic.lengths: {path: lengths.csv}",
     ),
 }
 """Values the design names that cannot be had yet, the problem, and what to do instead."""

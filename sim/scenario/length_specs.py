@@ -57,6 +57,20 @@ class Empirical(Spec):
     """Its name."""
 
 
+class JointLengths(Spec):
+    """Prompt and output lengths of the same requests, drawn together, with replacement, from the rows of a file.
+
+    Rows with a length of 0 are left out and counted. ShareGPT's conversations as lengths are such a list.
+    """
+
+    path: str
+    """CSV, JSONL or Parquet, seen from the scenario's folder."""
+    prompt_column: str | None = None
+    """Blank: whichever of the names that tables of traces have is there."""
+    output_column: str | None = None
+    """As ``prompt_column``."""
+
+
 def _bare_length(value: Any) -> Any:
     """A bare integer is a fixed length."""
     if isinstance(value, int) and not isinstance(value, bool):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from sim.scenario.checks import check
 from sim.scenario.document import Source, apply_override, copied, rename_aliases, split_path
 from sim.scenario.explain import explain
 from sim.scenario.refusals import refuse
-from sim.scenario.specs import Scenario
+from sim.scenario.specs import Scenario, Trace, TrafficSpec
 from sim.scenario.speculation import rename_speculative
 from sim.yaml12 import Document, read_yaml
 
@@ -71,6 +71,31 @@ def load_scenario(
     if problems or spec is None:
         raise ScenarioError(sorted(problems, key=lambda problem: (problem.line is None, problem.line or 0)))
     return Loaded(spec, base_dir, source)
+
+
+def with_lenient_traces(loaded: Loaded) -> Loaded:
+    """The same, but that lines of traces which cannot be read are skipped and counted. Raises ScenarioError where the
+    load is no trace.
+    """
+    traffic = loaded.spec.traffic
+    lenient = _lenient(traffic)
+    if lenient == traffic and not any(isinstance(each, Trace) for each in _arrivals(traffic)):
+        raise ScenarioError([loaded.problem("traffic.arrivals", "--lenient: the load is no trace", "leave it out")])
+    return replace(loaded, spec=loaded.spec.model_copy(update={"traffic": lenient}))
+
+
+def _arrivals(traffic: TrafficSpec) -> list[object]:
+    return [traffic.arrivals, *(each.arrivals for each in (traffic.classes or {}).values())]
+
+
+def _lenient(traffic: TrafficSpec) -> TrafficSpec:
+    def changed(arrivals: Any) -> Any:
+        return arrivals.model_copy(update={"lenient": True}) if isinstance(arrivals, Trace) else arrivals
+
+    classes = traffic.classes and {
+        name: each.model_copy(update={"arrivals": changed(each.arrivals)}) for name, each in traffic.classes.items()
+    }
+    return traffic.model_copy(update={"arrivals": changed(traffic.arrivals), "classes": classes})
 
 
 def _validate(source: Source) -> tuple[Scenario | None, list[Problem]]:

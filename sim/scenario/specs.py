@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, ValidationInfo
 from sim.parallel import Parallelism
 from sim.scenario.arrival_specs import Arrivals, Burst, ByClass, Closed, Constant, Gamma, Poisson, Trace
 from sim.scenario.delay_specs import Delays, ExponentialDelay, FixedDelay, LogNormalDelay, UniformDelay
-from sim.scenario.length_specs import Empirical, Fixed, Lengths, LogNormal, Normal, Uniform
+from sim.scenario.length_specs import Empirical, Fixed, JointLengths, Lengths, LogNormal, Normal, Uniform
 from sim.scenario.protocol_specs import (
     Aiperf,
     Guidellm,
@@ -70,6 +70,7 @@ __all__ = [
     "HardwareChoice",
     "HardwareOverride",
     "InferencePerf",
+    "JointLengths",
     "KvDType",
     "Lengths",
     "LinearCost",

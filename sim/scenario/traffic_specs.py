@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from sim.scenario.arrival_specs import Arrivals, ByClass
-from sim.scenario.length_specs import Lengths
+from sim.scenario.length_specs import JointLengths, Lengths
 from sim.scenario.quantities import REAL, WHOLE, PositiveSeconds
 from sim.scenario.session_specs import Cancellation, Client, SessionsSpec
 from sim.scenario.slo_spec import SloSpec
@@ -54,7 +54,8 @@ class ClassSpec(Spec):
     """One of several classes of requests; what it does not say is as ``traffic`` says for all."""
 
     share: Annotated[float, Field(gt=0, le=1e9), REAL] | None = None
-    """Weight in the common arrivals; exactly one of ``share`` and ``arrivals``."""
+    """Weight in the common arrivals; exactly one of ``share`` and ``arrivals``, or neither where the common arrivals
+    are a trace with a column of classes."""
     arrivals: Arrivals | None = None
     """Its own process."""
     prompt_tokens: Lengths | None = None
@@ -86,6 +87,8 @@ class TrafficSpec(Spec):
     """Lengths of prompts. In a trace they replace the trace's own."""
     output_tokens: Lengths | None = None
     """Lengths of outputs. In a trace they replace the trace's own."""
+    lengths: JointLengths | None = None
+    """Both lengths at once, such as ``{path: sharegpt.csv}``, in place of the two above."""
     max_output_tokens: Tokens | None = None
     """The cap an engine knows of; longer outputs are cut there. Blank: the actual length."""
     shared_prefix: SharedPrefix | None = None

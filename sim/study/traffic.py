@@ -16,11 +16,13 @@ from sim.engine.request import Piece
 from sim.errors import Problem, ScenarioError
 from sim.results.loads import Description, Load, Seen, Values
 from sim.scenario import load_scenario, specs
+from sim.scenario.load import with_lenient_traces
 from sim.scenario.quantities import PositiveSeconds
 from sim.traffic import Traffic, open_traffic
-from sim.traffic.sessions import planned_tokens
+from sim.traffic.sessions import planned_prompts, planned_tokens
+from sim.traffic.skips import skipped
 
-TRACE_ENDINGS = (".csv", ".jsonl", ".parquet", ".csv.gz", ".jsonl.gz")
+TRACE_ENDINGS = (".csv", ".jsonl", ".parquet", ".csv.gz", ".jsonl.gz", ".tar.gz", ".tgz")
 _BLOCK = 8192
 
 
@@ -55,7 +57,7 @@ def describe(traffic: Traffic, names: Iterable[str] = (), requests: int | None =
         load.everything.add(block)
         for index, each in enumerate(load.classes.values()):
             each.add(row for row in block if row.class_index == index)
-    return load
+    return load._replace(trace=skipped(traffic.skips))
 
 
 def _alone(traffic: Traffic) -> Iterator[Seen]:
@@ -66,12 +68,15 @@ def _alone(traffic: Traffic) -> Iterator[Seen]:
 
 
 def _of_sessions(traffic: Traffic, turns: Values) -> Iterator[Seen]:
-    """Turns as planned. Only the session's start has a time; what a turn goes on from is reused."""
+    """Turns as planned, session after session. Only the session's start has a time."""
+    prefixes = Prefixes()
     for session in traffic.sessions():
         turns.add(np.array([len(session.turns)]))
-        for index, (prompt, output) in enumerate(planned_tokens(session)):
+        prompts = planned_prompts(session)
+        for index, ((prompt, output), pieces) in enumerate(zip(planned_tokens(session), prompts, strict=True)):
             time_s = session.time_s if index == 0 else None
-            yield Seen(time_s, prompt, output, session.class_index, prompt - session.turns[index].new_tokens)
+            said = prompt - session.turns[index].new_tokens  # earlier answers too, which no prompt had before
+            yield Seen(time_s, prompt, output, session.class_index, max(said, prefixes.reused(pieces)))
 
 
 def describe_file(
@@ -79,23 +84,27 @@ def describe_file(
     *,
     overrides: dict[str, Any] | None = None,
     seed: int | None = None,
+    lenient: bool = False,
     requests: int | None = None,
     duration: str | float | None = None,
 ) -> Load:
-    """Describe a scenario, or a trace file whose format its columns tell.
+    """Describe a scenario, or a trace file (or folder) whose format its columns tell. ``lenient``: skip and count the
+    lines of a trace that cannot be read.
 
     Raises ScenarioError and TraceError as a run would.
     """
     bounds = {} if duration is None else {"traffic.duration": duration}
-    if source.lower().endswith(TRACE_ENDINGS):
+    if source.lower().endswith(TRACE_ENDINGS) or Path(source).is_dir():
         if overrides:
             problem = Problem("--set", None, next(iter(overrides)), "a trace has no keys", "write a scenario around it")
             raise ScenarioError([problem])
         path = Path(source)
-        arrivals = specs.Trace(process="trace", path=path.name)
+        arrivals = specs.Trace(process="trace", path=str(path.resolve()), lenient=lenient)
         spec, base_dir, seed = specs.TrafficSpec(arrivals=arrivals, duration=_seconds(duration)), path.parent, seed or 0
     else:
         loaded = load_scenario(source, overrides={**(overrides or {}), **bounds}, seed=seed)
+        if lenient:
+            loaded = with_lenient_traces(loaded)
         spec, base_dir, seed = loaded.spec.traffic, loaded.base_dir, loaded.spec.seed
     return describe(open_traffic(spec, base_dir, seed), spec.classes or (), requests)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.scenario import specs
+from sim.traffic.hash_blocks import HashBlocks
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -23,8 +23,12 @@ class Block(NamedTuple):
     prompt_tokens: Integers | None = None
     output_tokens: Integers | None = None
     priority: Integers | None = None
-    hash_ids: Sequence[array[int]] | None = None
-    """Ids of each prompt's blocks (``mooncake.py``), packed: they become pieces one request at a time."""
+    hash_ids: Sequence[tuple[int, Sequence[int]]] | None = None
+    """Of each prompt, its length in the trace and the ids of its blocks: they become pieces one request at a time."""
+    blocks: HashBlocks | None = None
+    """How they do."""
+    class_index: Integers | None = None
+    """Which of the traffic's classes each is of."""
 
 
 class Source(Protocol):

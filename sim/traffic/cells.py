@@ -65,6 +65,29 @@ def read_clock_ms(cell: object) -> int:
     return round(value * 1000) * 1000
 
 
+def read_whole(cell: object) -> int:
+    """A whole number of at most 63 bits, from 0 on."""
+    value = _whole(cell)
+    if not 0 <= value < 2**63:
+        raise ValueError(f"{_shown(cell)} is no number from 0 on")
+    return value
+
+
+def read_milliseconds(cell: object, per_ms: float = 1.0) -> float:
+    """A time from 0 on in milliseconds, or in a unit of which ``per_ms`` make one; as written."""
+    value = _number(cell)
+    if not 0 <= value <= MOST_SECONDS * 1000 * per_ms:  # nan neither
+        raise ValueError(f"{_shown(cell)} is no time from 0 on")
+    return value
+
+
+def read_name(cell: object) -> str:
+    """A name: whatever is not empty."""
+    if cell is None or cell == "" or isinstance(cell, (list, dict)):
+        raise ValueError("the cell is empty" if cell is None or cell == "" else f"{_shown(cell)} is no name")
+    return str(cell)
+
+
 def read_hash_ids(cell: object) -> array[int]:
     """Ids of a prompt's blocks, in order: whole numbers of 63 bits at most, packed."""
     if cell is None:

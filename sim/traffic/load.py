@@ -1,49 +1,39 @@
 """The stream of requests a scenario describes: each on its own, or in sessions.
 
 Where requests follow one another (``Traffic.in_sessions``), ``Traffic.sessions`` hands out ``Session`` objects in order
-of their start instead of arrivals. They are drawn (``traffic.sessions``), or read: what ``open_trace`` returns needs
-no more than a method ``sessions`` (``SessionTrace``) for its turns to be lived by the fleet's clients.
+of their start instead of arrivals. They are drawn (``traffic.sessions``), or read from a trace; either way the fleet's
+clients live them.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import repeat
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 
 from sim.engine.request import Piece
 from sim.scenario import specs
 from sim.scenario.faults import check
-from sim.traffic import mooncake, protocols
+from sim.scenario.trace_faults import check_whole
+from sim.traffic import protocols
 from sim.traffic.arrivals import Block, Integers, Source, build_process
 from sim.traffic.conversations import Conversations, session_lengths
-from sim.traffic.lengths import Draw, build_lengths
+from sim.traffic.lengths import Draw, build_lengths, build_pairs
 from sim.traffic.priorities import Priorities
 from sim.traffic.sessions import Session, planned_tokens
 from sim.traffic.shared_prompts import SharedPrompts
+from sim.traffic.skips import Skips
 from sim.traffic.streams import generator
-from sim.traffic.traces import Trace, TraceSource, open_trace
+from sim.traffic.traces import Trace, TracedSessions, TraceSource, open_trace
 
 BLOCK_REQUESTS = 8192
 COLUMNS = frozenset({"prompt_tokens", "output_tokens", "priority", "hash_ids"})
 STREAMS = ("prompt_tokens", "output_tokens", "priority")
 BLOCK_SESSIONS = 512
-
-
-@runtime_checkable
-class SessionTrace(Protocol):
-    """A trace whose requests follow one another."""
-
-    def sessions(self, time_scale: float) -> Iterator[Session]:
-        """All of them, in order of ``time_s``, read as they are asked for; each call starts anew. ``time_scale``
-        multiplies when they start; delays within them stay as recorded. Raises TraceError at a bad line.
-        """
-        ...
 
 
 class Arrival(NamedTuple):
@@ -81,19 +71,28 @@ class Traffic:
             for name, lengths in (("prompt_tokens", spec.prompt_tokens), ("output_tokens", spec.output_tokens))
             if lengths is not None
         }
+        self._skipped_pairs: Skips | None = None
+        if spec.lengths is not None:
+            pairs, self._skipped_pairs = build_pairs(spec.lengths, base_dir)
+            self._lengths |= pairs
         self._trace = self._open_trace(base_dir)
+        if isinstance(self._trace, TracedSessions):
+            check_whole(spec)
         if spec.sessions is not None:
             self._lengths |= session_lengths(spec.sessions, base_dir, self._lengths["prompt_tokens"])
 
     @property
     def in_sessions(self) -> bool:
         """Requests follow one another: ``sessions`` has them. Else iterate over the arrivals."""
-        return self._spec.sessions is not None or isinstance(self._trace, SessionTrace)
+        return self._spec.sessions is not None or isinstance(self._trace, TracedSessions)
 
     @property
     def counts_sessions(self) -> bool:
         """A closed loop is of sessions, not of their requests."""
-        return isinstance(self._arrivals, specs.Closed) and self._arrivals.of == "sessions"
+        arrivals = self._arrivals
+        if isinstance(arrivals, specs.Trace):
+            return arrivals.concurrency is not None
+        return isinstance(arrivals, specs.Closed) and arrivals.of == "sessions"
 
     @property
     def closed_concurrency(self) -> int | None:
@@ -101,7 +100,15 @@ class Traffic:
         arrivals = self._arrivals
         if isinstance(arrivals, specs.Guidellm) and arrivals.profile == "concurrent":
             return arrivals.streams
+        if isinstance(arrivals, specs.Trace):
+            return arrivals.concurrency
         return arrivals.concurrency if isinstance(arrivals, specs.Closed) else None
+
+    @property
+    def skips(self) -> tuple[Skips, ...]:
+        """What the latest reading of each trace left out, and rows of lengths."""
+        each = (None if self._trace is None else self._trace.skips, self._skipped_pairs)
+        return tuple(skips for skips in each if skips is not None)
 
     @property
     def at_once(self) -> bool:
@@ -183,8 +190,8 @@ class Traffic:
 
     def _all_sessions(self) -> Iterator[Session]:
         arrivals, cap = self._spec.arrivals, self._spec.max_output_tokens
-        if isinstance(self._trace, SessionTrace) and isinstance(arrivals, specs.Trace):
-            for session in self._trace.sessions(arrivals.time_scale):
+        if isinstance(self._trace, TracedSessions) and isinstance(arrivals, specs.Trace):
+            for session in self._trace.sessions():
                 yield session if cap is None else session.capped(cap)
             return
         source, maker = self._source(), Conversations(self._spec, self._lengths, self._seed)
@@ -196,13 +203,16 @@ class Traffic:
             yield from maker.sessions(times_s, priorities.take(len(times_s)), made)
             made += len(times_s)
 
-    def _open_trace(self, base_dir: Path) -> Trace | SessionTrace | None:
+    def _open_trace(self, base_dir: Path) -> Trace | TracedSessions | None:
         if not isinstance(self._spec.arrivals, specs.Trace):
             return None
+        return open_trace(self._spec.arrivals, base_dir, COLUMNS - self.stated, self._seed)
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """What the scenario says of requests, whatever a trace does."""
         stated = self._lengths.keys() | ({"priority"} if self._spec.priorities else set())
-        if "prompt_tokens" in stated:
-            stated |= {"hash_ids"}
-        return open_trace(self._spec.arrivals, base_dir, frozenset(COLUMNS - stated))
+        return frozenset(stated | {"hash_ids"} if "prompt_tokens" in stated else stated)
 
     def draws(self) -> Draws:
         """Everything of the requests but their times, from the start."""
@@ -211,7 +221,7 @@ class Traffic:
     def _source(self) -> Source:
         arrivals, draws = self._arrivals, generator(self._seed, "arrivals")
         if isinstance(self._trace, Trace) and isinstance(arrivals, specs.Trace):
-            return TraceSource(self._trace, arrivals.time_scale, self._spec.duration)
+            return TraceSource(self._trace, self._spec.duration)
         return protocols.build_protocol(arrivals, self._spec.requests, draws) or build_process(arrivals, draws)
 
 
@@ -224,7 +234,8 @@ class Draws:
         shared = spec.shared_prefix
         self._shared = None if shared is None else SharedPrompts(shared, lengths.get("prompt_tokens"), seed)
         self._priorities = Priorities(spec, seed) if spec.priorities else None
-        self._generators = {stream: generator(seed, stream) for stream in STREAMS}
+        joint = {} if spec.lengths is None else dict.fromkeys(("prompt_tokens", "output_tokens"), "lengths")
+        self._generators = {stream: generator(seed, joint.get(stream, stream)) for stream in STREAMS}
 
     def arrivals(self, block: Block, count: int, first: int) -> Iterator[Arrival]:
         """The first ``count`` of a block, numbered from ``first``."""
@@ -234,7 +245,7 @@ class Draws:
             output = np.minimum(output, self._cap)
         outputs = output.tolist()
         index = range(first, first + count)
-        prompts, prompt = self._prompts(own, block.hash_ids, index)
+        prompts, prompt = self._prompts(own, block, index)
         fields = zip(
             index,
             block.time_s[:count].tolist(),
@@ -256,17 +267,19 @@ class Draws:
         return column[:count]
 
     def _prompts(
-        self, own: Integers, hash_ids: Sequence[array[int]] | None, index: range
+        self, own: Integers, block: Block, index: range
     ) -> tuple[list[int], Iterable[tuple[Piece, ...] | None]]:
         """Prompt lengths, and the pieces of each prompt where some are shared."""
+        hash_ids, blocks = block.hash_ids, block.blocks
         if self._shared is None and hash_ids is None:
             return own.tolist(), repeat(None)
         names = (f"p:{i}" for i in index)
         pieces: Iterable[tuple[Piece, ...]]
-        if hash_ids is None:
+        if hash_ids is None or blocks is None:
             pieces = (((name, tokens),) for name, tokens in zip(names, own.tolist(), strict=True))
         else:
-            pieces = map(mooncake.pieces, own.tolist(), hash_ids, names)  # a duration may end the block early
+            recorded = zip(hash_ids, names, strict=False)  # a duration may end the block early
+            pieces = blocks.prompts(recorded)
         if self._shared is None:
             return own.tolist(), pieces
         shared, repeated, segments = self._shared.take(len(index))

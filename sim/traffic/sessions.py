@@ -64,6 +64,19 @@ class Session(NamedTuple):
         return self._replace(turns=tuple(turns))
 
 
+def planned_prompts(session: Session) -> Iterator[tuple[Piece, ...]]:
+    """What each turn's prompt is made of, if every answer is as long as planned."""
+    prompts: list[tuple[Piece, ...]] = []
+    for index, turn in enumerate(session.turns):
+        name = f"{session.session_id}:{index}"
+        own = ((f"p:{name}", turn.new_tokens),) if turn.pieces is None else turn.pieces
+        if turn.extends is not None:
+            answer = (f"o:{session.session_id}:{turn.extends}", session.turns[turn.extends].output_tokens)
+            own = (*prompts[turn.extends], answer, *own)
+        prompts.append(own)
+        yield own
+
+
 def planned_tokens(session: Session) -> Iterator[tuple[int, int]]:
     """Prompt and output of each turn, if every answer is as long as planned."""
     prompts: list[int] = []

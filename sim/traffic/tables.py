@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
+import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, Protocol, TypeVar
+from typing import IO, Any, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.errors import Problem, ScenarioError, TraceError
 from sim.traffic.cells import read_count
+from sim.traffic.skips import Skips
 
 LONGEST_LINE_BYTES = 1_000_000
+LONGEST_OBJECT_BYTES = 64_000_000
+"""Of a line of JSONL, which may hold a whole session."""
 Row = tuple[int, Sequence[Any]]
 """Line of the file (row, in Parquet), cells."""
 T = TypeVar("T")
@@ -26,6 +31,8 @@ class Table(Protocol):
 
     path: Path
     columns: tuple[str, ...]
+    skips: Skips
+    """Takes note of lines that cannot be read, or raises."""
 
     def rows(self, columns: Sequence[str]) -> Iterator[Row]:
         """The cells of these columns, row by row, from the file's start."""
@@ -35,50 +42,75 @@ class Table(Protocol):
         """Raise TraceError about a row."""
         ...
 
+    def fault(self, number: int, problem: str, cure: str) -> None:
+        """A row is left out; raises TraceError unless that is allowed."""
+        ...
+
 
 class _Text:
-    """A UTF-8 text file; a byte order mark, CRLF and blank lines are tolerated."""
+    """A UTF-8 text file, or one that gzip packed; a byte order mark, CRLF and blank lines are tolerated."""
 
-    def __init__(self, path: Path) -> None:
+    longest_bytes = LONGEST_LINE_BYTES
+
+    def __init__(self, path: Path, skips: Skips | None = None) -> None:
         self.path = path
+        self.skips = skips or Skips()
         self.columns: tuple[str, ...] = ()
+
+    def open(self) -> IO[bytes]:
+        """The file's bytes, unpacked."""
+        if self.path.suffix.lower() == ".gz":
+            return cast("IO[bytes]", gzip.open(self.path, "rb"))
+        return self.path.open("rb")
 
     def reject(self, number: int | None, problem: str, cure: str) -> NoReturn:
         """Raise TraceError about a line."""
         raise TraceError(Problem(str(self.path), number, "", problem, cure))
 
+    def fault(self, number: int, problem: str, cure: str) -> None:
+        """A line is left out; raises TraceError unless that is allowed."""
+        self.skips.bad(Problem(str(self.path), number, "", problem, cure))
+
 
 class _Lines:
     """One pass over a text file's lines that hold something; ``number`` is that of the line last read."""
 
-    def __init__(self, table: _Text, file: BinaryIO) -> None:
+    def __init__(self, table: _Text, file: IO[bytes]) -> None:
         self._table = table
         self._file = file
         self.number = 0
 
     def __iter__(self) -> Iterator[str]:
-        while raw := self._file.readline(LONGEST_LINE_BYTES + 1):
-            self.number += 1
-            text = self._text(raw)
-            if text.strip():
-                yield text
+        try:
+            while raw := self._file.readline(self._table.longest_bytes + 1):
+                self.number += 1
+                text = self._text(raw)
+                if text is not None and text.strip():
+                    yield text
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            self._table.reject(self.number or None, f"no gzip file: {error}", "pack the file anew, or unpack it")
 
-    def _text(self, raw: bytes) -> str:
+    def _text(self, raw: bytes) -> str | None:
+        """None: the line is left out."""
         try:
             text = raw.decode("utf-8-sig" if self.number == 1 else "utf-8")
         except UnicodeDecodeError:
             text = "\0"
-        if len(raw) > LONGEST_LINE_BYTES or "\0" in text:
-            self._table.reject(self.number, "this is no UTF-8 text", "give CSV or JSONL in UTF-8, or a .parquet file")
+        cure = "give CSV or JSONL in UTF-8, or a .parquet file"
+        if len(raw) > self._table.longest_bytes:
+            self._table.reject(self.number, "this is no UTF-8 text, or its lines have no end", cure)
+        if "\0" in text:
+            self._table.fault(self.number, "this is no UTF-8 text", cure)
+            return None
         return text
 
 
 class CsvTable(_Text):
     """Comma-separated, with a header line."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        with path.open("rb") as file:
+    def __init__(self, path: Path, skips: Skips | None = None) -> None:
+        super().__init__(path, skips)
+        with self.open() as file:
             header = next(self._cells(file), None)
         if header is None:
             self.reject(None, "the file is empty", "give a file with a header line and a line per request")
@@ -91,16 +123,17 @@ class CsvTable(_Text):
     def rows(self, columns: Sequence[str]) -> Iterator[Row]:
         """The cells of these columns, line by line, from the file's start."""
         places, width = [self.columns.index(name) for name in columns], len(self.columns)
-        with self.path.open("rb") as file:
+        with self.open() as file:
             rows = self._cells(file)
             next(rows, None)
             for number, cells in rows:
                 if len(cells) != width:
                     problem = f"{len(cells)} cells under a header of {width}"
-                    self.reject(number, problem, "give every line one cell per column")
+                    self.fault(number, problem, "give every line one cell per column")
+                    continue
                 yield number, [cells[place] for place in places]
 
-    def _cells(self, file: BinaryIO) -> Iterator[tuple[int, list[str]]]:
+    def _cells(self, file: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
         lines = _Lines(self, file)
         try:
             for cells in csv.reader(lines, strict=True):
@@ -112,21 +145,40 @@ class CsvTable(_Text):
 class JsonlTable(_Text):
     """One JSON object per line; the first one's keys are the columns."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        with path.open("rb") as file:
+    longest_bytes = LONGEST_OBJECT_BYTES
+
+    def __init__(self, path: Path, skips: Skips | None = None) -> None:
+        super().__init__(path, skips)
+        with self.open() as file:
             first = next(self._objects(file), None)
         if first is None:
             self.reject(None, "the file is empty", "give a file with a JSON object per line and request")
-        self.columns = tuple(first[1])
+        self.first = first[1]
+        """The first object."""
+        self.columns = tuple(self.first)
+
+    @staticmethod
+    def begins(path: Path) -> bool:
+        """Whether the file's first line is a whole JSON object."""
+        with path.open("rb") as file:
+            line = file.readline(LONGEST_OBJECT_BYTES)
+        try:
+            return isinstance(json.loads(line), dict)
+        except (ValueError, RecursionError):
+            return False
 
     def rows(self, columns: Sequence[str]) -> Iterator[Row]:
         """The values of these keys, line by line, from the file's start; None where a line lacks one."""
-        with self.path.open("rb") as file:
+        with self.open() as file:
             for number, row in self._objects(file):
                 yield number, [row.get(name) for name in columns]
 
-    def _objects(self, file: BinaryIO) -> Iterator[tuple[int, dict[str, Any]]]:
+    def objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The objects with their lines, from the file's start."""
+        with self.open() as file:
+            yield from self._objects(file)
+
+    def _objects(self, file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
         lines = _Lines(self, file)
         for text in lines:
             try:
@@ -134,18 +186,20 @@ class JsonlTable(_Text):
             except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
-                self.reject(lines.number, "this line is no JSON object", "write one JSON object per line")
+                self.fault(lines.number, "this line is no JSON object", "write one JSON object per line")
+                continue
             yield lines.number, row
 
 
 class ParquetTable:
     """A Parquet file, read batch by batch."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, skips: Skips | None = None) -> None:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
 
         self.path = path
+        self.skips = skips or Skips()
         try:
             with ParquetFile(path) as file:
                 self.columns = tuple(file.schema_arrow.names)
@@ -173,22 +227,39 @@ class ParquetTable:
         row = "" if number is None else f"row {number}: "
         raise TraceError(Problem(str(self.path), None, "", row + problem, cure))
 
+    def fault(self, number: int, problem: str, cure: str) -> None:
+        """A row is left out; raises TraceError unless that is allowed."""
+        self.skips.bad(Problem(str(self.path), None, "", f"row {number}: {problem}", cure))
 
-def open_table(base_dir: Path, name: str, key_path: str) -> Table:
-    """Open a file the scenario names, by its extension. Raises ScenarioError at ``key_path`` if there is none."""
+
+def find_file(base_dir: Path, name: str, key_path: str, *, folders: bool = False) -> Path:
+    """A file (or folder) the scenario names. Raises ScenarioError at ``key_path`` if there is none."""
     try:
         path = base_dir / Path(name).expanduser()
-        if not path.is_file():
+        if not (path.is_file() or (folders and path.is_dir())):
             raise FileNotFoundError(f"no such file: {path}")
-        match path.suffix.lower():
-            case ".parquet" | ".pq":
-                return ParquetTable(path)
-            case ".jsonl" | ".ndjson" | ".json":
-                return JsonlTable(path)
-        return CsvTable(path)
+        if path.is_file():
+            path.open("rb").close()
+        return path
     except (OSError, RuntimeError, ValueError) as error:
         cure = "give a path that starts at the scenario's folder, or an absolute one"
         raise ScenarioError([Problem("scenario", None, key_path, str(error), cure)]) from error
+
+
+def table_of(path: Path, skips: Skips | None = None) -> Table:
+    """Open a file by its extension; ``.gz`` may follow it. Raises TraceError where its beginning cannot be read."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    match suffixes[-2 if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else -1] if suffixes else "":
+        case ".parquet" | ".pq":
+            return ParquetTable(path, skips)
+        case ".jsonl" | ".ndjson" | ".json":
+            return JsonlTable(path, skips)
+    return CsvTable(path, skips)
+
+
+def open_table(base_dir: Path, name: str, key_path: str) -> Table:
+    """Open a file the scenario names, by its extension. Raises ScenarioError at ``key_path`` if there is none."""
+    return table_of(find_file(base_dir, name, key_path))
 
 
 def read_cell(table: Table, number: int, name: str, read: Callable[[object], T], cell: object) -> T:

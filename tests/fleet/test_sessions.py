@@ -41,7 +41,7 @@ def live(monkeypatch):
     def run_these(*given: Session, **engine: Any) -> Any:
         traffic = SimpleNamespace(
             in_sessions=True, limit=None, closed_concurrency=None, max_concurrency=None, counts_sessions=False,
-            stops_at_s=None, sessions=lambda: iter(given),
+            stops_at_s=None, sessions=lambda: iter(given), skips=(),
         )  # fmt: skip
         monkeypatch.setattr("sim.fleet.assembly.open_traffic", lambda *_: traffic)
         return run({"requests": 1}, **engine)

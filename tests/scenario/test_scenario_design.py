@@ -68,13 +68,6 @@ ACCEPTED = {
 REFUSED = [
     ("deployment.prefill", {"replicas": 1}),
     ("deployment.decode", {"replicas": 1}),
-    *[
-        ("traffic.arrivals", {"process": "trace", "path": "w.yaml", "format": name})
-        for name in (
-            "burstgpt", "mooncake-delta", "agentic-mooncake", "weka", "ragpulse", "servegen", "sharegpt",
-            "llmservingsim",
-        )
-    ],
     ("engine.lora", {}),
     ("engine.enable_lora", True),
     ("engine.max-loras", 3),
@@ -194,3 +187,10 @@ def test_degrees_of_parallelism_under_the_engines_names(base, load):
 def test_no_degree_is_below_one(base, complaint):
     for key in ("pipeline_parallel", "data_parallel", "expert_parallel"):
         assert f"deployment.{key}" in complaint(base, {f"deployment.{key}": 0})
+
+
+def test_a_list_of_lengths_is_no_trace(base, complaint):
+    """The design lists it among the formats; it has no times, so that it stands beside another process."""
+    message = complaint(base, {"traffic.arrivals": {"process": "trace", "path": "w.yaml", "format": "sharegpt"}})
+    assert "sharegpt: a list of lengths has no times of arrivals" in message
+    assert "traffic.lengths: {path: lengths.csv}" in message

@@ -137,6 +137,26 @@ def test_sessions_are_counted_and_reuse_what_was_said():
     assert told["prefix_reuse"]["token_share"] == pytest.approx(15 / 35)
 
 
+def test_sessions_with_hashed_prompts_reuse_each_other(tmp_path):
+    """Two sessions of whole prompts: 128 of b's 200 tokens are the beginning of a's 192; nothing of a's was there."""
+    rows = [
+        {"session_id": "a", "timestamp": 0, "input_length": 192, "output_length": 1, "hash_ids": [1, 2, 3]},
+        {"session_id": "b", "timestamp": 9, "input_length": 200, "output_length": 1, "hash_ids": [1, 2, 4, 5]},
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arrivals = {"process": "trace", "path": "t.jsonl", "format": "mooncake", "block_tokens": 64}
+    traffic = open_traffic(TrafficSpec.model_validate({"arrivals": arrivals}), tmp_path, 0)
+    assert describe(traffic).summary()["prefix_reuse"]["token_share"] == pytest.approx(128 / 392)
+
+
+def test_lenient_descriptions_tell_what_they_left_out(tmp_path, repo):
+    (tmp_path / "t.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,1,1\nx,1,1\n2,1,1\n")
+    call = [sys.executable, "-m", "sim.cli", "traffic", tmp_path / "t.csv"]
+    shown = subprocess.run([*call, "--lenient"], capture_output=True, text=True, cwd=repo, check=True).stdout
+    assert "left out 1 x bad line" in shown
+    assert subprocess.run(call, capture_output=True, cwd=repo, check=False).returncode == 2
+
+
 def test_bounds_look_at_the_beginning(tmp_path):
     path = table(tmp_path, [(second, 10, 1) for second in range(10)])
     assert describe_file(path, requests=3).summary()["requests"] == 3

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sim
-from sim.errors import ScenarioError
+from sim.errors import ScenarioError, TraceError
 from sim.fleet.simulation import Simulation, assemble
 from sim.report.html import html
 from sim.results.by_class import judged
@@ -207,3 +207,50 @@ def test_a_scenario_is_refused_at_its_key(overrides, path):
     with pytest.raises(ScenarioError, match=path) as refused:
         sim.load(EXAMPLE, overrides=overrides)
     assert all(path in problem.path for problem in refused.value.problems)
+
+
+NAMED = "arrival_s,prompt_tokens,output_tokens,class\n0,10,1,batch\n1,20,2,chat\n2,30,3,batch\n"
+
+
+def of_trace(tmp_path, text=NAMED, classes=None, **keys):
+    (tmp_path / "t.csv").write_text(text)
+    arrivals = {"process": "trace", "path": "t.csv", **keys.pop("arrivals", {})}
+    spec = {"arrivals": arrivals, "classes": classes or {"chat": {}, "batch": {}}, **keys}
+    return open_traffic(TrafficSpec.model_validate(spec), tmp_path, 0)
+
+
+def test_a_trace_may_say_whose_each_request_is(tmp_path):
+    """Classes are numbered as the scenario names them; a class's own lengths go before the trace's."""
+    made = list(of_trace(tmp_path, classes={"chat": {"output_tokens": 9}, "batch": {}}))
+    assert [(a.index, a.time_s, a.prompt_tokens, a.output_tokens, a.class_index) for a in made] == [
+        (0, 0.0, 10, 1, 1),
+        (1, 1.0, 20, 9, 0),
+        (2, 2.0, 30, 3, 1),
+    ]
+    assert len(list(of_trace(tmp_path, requests=2))) == 2
+    assert [a.class_index for a in of_trace(tmp_path, arrivals={"start": 1})] == [0, 1]
+
+
+def test_a_trace_s_blocks_of_requests_keep_their_classes(tmp_path):
+    text = NAMED + "".join(f"{3 + i},{i + 1},1,{'chat' if i % 3 else 'batch'}\n" for i in range(9000))
+    made = list(of_trace(tmp_path, text))[3:]
+    assert [(a.prompt_tokens, a.class_index) for a in made] == [(i + 1, 0 if i % 3 else 1) for i in range(9000)]
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "complaint"),
+    [
+        (NAMED.replace("2,30,3,batch", "2,30,3,other"), None, r"t\.csv:4: class: 'other' is none of .* chat, batch"),
+        (NAMED.replace(",class", ",x"), None, "no column class among"),
+        (NAMED, {"chat": {"share": 1}, "batch": {}}, r"classes\.chat\.share: a trace says itself whose"),
+    ],
+)
+def test_what_a_trace_of_classes_must_say(tmp_path, text, classes, complaint):
+    with pytest.raises((TraceError, ScenarioError), match=complaint):
+        list(of_trace(tmp_path, text, classes))
+
+
+def test_formats_without_classes_are_refused(tmp_path):
+    text = "TIMESTAMP,ContextTokens,GeneratedTokens\n0,1,1\n"
+    with pytest.raises(ScenarioError, match="does not say whose each request is"):
+        of_trace(tmp_path, text)

@@ -110,8 +110,6 @@ def test_a_bad_line_is_refused_with_its_number(write, change, complaint):
 def test_other_files_are_refused(write):
     with pytest.raises(TraceError, match="no timestamp and no hash_ids"):
         load(write([{"input_length": 1, "output_length": 1}]), kind="mooncake")
-    with pytest.raises(TraceError, match=r"session_id: multi-turn traces are not built yet"):
-        load(write([{"session_id": "a"} | LINES[0]]))
     with pytest.raises(TraceError, match="format: mooncake"):
         load(write(LINES), kind="table")
 
